@@ -1,0 +1,107 @@
+//! Everything frozen about an attempt before it starts. What is not in here cannot influence the attempt.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use crate::descriptor::{ApiSpend, Contract, Effort, InnerSandbox, Mode, Parent, Provider};
+use crate::ids::{AttemptId, InstanceId};
+
+/// One attempt, as submitted. Sizes in bytes, times UTC.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Assignment {
+    pub attempt: AttemptId,
+    /// The caller's identity of the execution; by default the absolute receipt path.
+    pub execution_id: String,
+    pub parent: Parent,
+    pub provider: Provider,
+    /// The model as requested, passed to the CLI as the driver maps it.
+    pub model: String,
+    pub effort: Effort,
+    pub mode: Mode,
+    pub contract: Contract,
+    /// `None` is the `legacy` of the receipt.
+    pub api_spend: Option<ApiSpend>,
+    /// Paths on the caller's machine, for the receipt; only `paths.cwd` is ever opened on the worker.
+    pub paths: CallerPaths,
+    /// The caller's prompt, byte for byte.
+    #[serde(with = "crate::wire::base64_bytes")]
+    pub prompt: Vec<u8>,
+    /// Wrapper entry on the caller's clock.
+    #[serde(with = "time::serde::rfc3339")]
+    pub started_at: OffsetDateTime,
+    /// The explicit deadline in milliseconds from `started_at`; `None` means no deadline at all.
+    pub timeout_ms: Option<f64>,
+    pub instance: Option<InstanceId>,
+    /// Driver-allowlisted environment of the caller (credentials and endpoints of this provider only).
+    pub environment: BTreeMap<String, String>,
+    /// Image reference; `None` means the configured image of the provider.
+    pub image: Option<String>,
+    pub limits: Limits,
+    pub inner_sandbox: InnerSandbox,
+    /// Hosts allowed beside the driver's own, as `host` or `host:port`.
+    pub extra_hosts: Vec<String>,
+}
+
+/// Absolute paths on the caller's machine. Text, because the receipt is JSON: other paths are refused at the edge.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallerPaths {
+    pub cwd: String,
+    pub prompt: String,
+    pub output: String,
+    pub receipt: String,
+    pub progress: Option<String>,
+    pub canonical: CanonicalPaths,
+}
+
+/// Real paths taken at start (runner 2.1).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CanonicalPaths {
+    pub cwd: String,
+    pub output: String,
+    pub receipt: String,
+}
+
+impl CallerPaths {
+    /// The working directory's real path.
+    #[must_use]
+    pub fn real_cwd(&self) -> PathBuf {
+        PathBuf::from(&self.canonical.cwd)
+    }
+}
+
+/// Resource limits of the attempt container.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Limits {
+    /// Memory and swap together, in bytes.
+    pub memory: u64,
+    /// Processes and threads.
+    pub pids: u32,
+    /// CPUs, fractions allowed; `None` means no limit.
+    pub cpus: Option<f64>,
+    /// Bytes of stdout plus stderr of one step.
+    pub output: u64,
+    /// Bytes of each temporary file system (HOME, /tmp); they count against memory.
+    pub scratch: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        const GIB: u64 = 1 << 30;
+        Self { memory: 4 * GIB, pids: 2048, cpus: None, output: 2 * GIB, scratch: 2 * GIB }
+    }
+}
+
+impl Assignment {
+    /// Time between `started_at` and the explicit deadline.
+    #[must_use]
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout_ms.map(|ms| Duration::try_from_secs_f64(ms / 1000.0).unwrap_or(Duration::MAX))
+    }
+}
