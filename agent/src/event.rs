@@ -40,8 +40,20 @@ pub enum EventBody {
     Approval { id: String, tool: String, input: Value },
     /// The provider's own terminal record.
     Result { success: bool, text: Option<String> },
-    /// The attempt moved to a state, or something about its surroundings is worth telling.
-    Status { state: String, detail: Option<Value> },
+    /// The attempt moved to a phase, one of its steps changed, or something about its surroundings is worth telling.
+    Status {
+        phase: Phase,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        step: Option<StepStatus>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        settled: Option<Settled>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
+    },
+    /// Live only, never kept: bytes of the workload's streams so far.
+    Activity { stdout_bytes: u64, stderr_bytes: u64 },
+    /// Live only, never kept: text as it grows, coalesced; the whole text follows as its own event.
+    Delta { text: String },
     /// The provider or the agent reported an error; `transient` ones may recover.
     Error { message: String, transient: bool },
     /// The login is missing or no longer honoured.
@@ -52,6 +64,74 @@ pub enum EventBody {
     Gap { from: u64, to: u64 },
     /// The attempt is over; nothing follows. `receipt` is the receipt's JSON.
     Terminal { receipt: Value, answer_bytes: Option<u64> },
+}
+
+impl EventBody {
+    /// True for kinds that are shown while they happen and never kept or numbered.
+    #[must_use]
+    pub const fn is_live(&self) -> bool {
+        matches!(self, Self::Activity { .. } | Self::Delta { .. })
+    }
+}
+
+/// Where an attempt is (design section 5), as the progress snapshot and `status` tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    Queued,
+    Accepted,
+    Preparing,
+    Preflight,
+    PreflightRetryWait,
+    Running,
+    Settling,
+    Terminal,
+}
+
+/// Last observed state of one step's direct child.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StepStatus {
+    pub role: StepRole,
+    /// Process id on the worker host where it is known, else inside the container.
+    pub pid: u32,
+    pub running: bool,
+    pub exit_code: Option<i32>,
+    /// Both of its output streams reached their end.
+    pub drained: bool,
+}
+
+/// What a step is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StepRole {
+    Probe,
+    Preflight,
+    Workload,
+    Export,
+}
+
+/// How a child ended after a cancel or a deadline (runner 7.1 `childSettled`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settled {
+    pub outcome: SettledOutcome,
+    pub cause: SettledCause,
+}
+
+/// Whether the child still ran when it was told to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SettledOutcome {
+    SignalledAndExited,
+    AlreadyExited,
+}
+
+/// Why the child was told to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SettledCause {
+    Cancel,
+    Deadline,
 }
 
 /// Longest tool input that is kept whole, in characters of its JSON text.
