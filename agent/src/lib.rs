@@ -5,6 +5,7 @@ pub mod assignment; // everything frozen about an attempt before it starts
 pub mod descriptor; // the vocabulary of an assignment
 pub mod driver;
 pub mod event; // normalized records of what happened
+pub mod eventlog; // an attempt's append-only log of them
 pub mod ids; // one spelling for every identity
 pub mod receipt; // the terminal record
 pub mod wire; // what travels // one file per provider CLI: data in, data out
