@@ -1,7 +1,17 @@
 //! The terminal record of an attempt, schema 2 (runner section 2): key order, additive fields, reading old ones.
 
+mod build;
+mod number;
+mod read;
+mod write;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+pub use build::{LAUNCHER_FAILED, cap, launcher_evidence};
+pub use number::{js_number, number_value};
+pub use read::{ReadError, status_of};
+pub use write::{iso_millis, pretty_value};
 
 use crate::descriptor::{Contract, Effort, Mode, Parent, Provider};
 
