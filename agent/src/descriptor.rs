@@ -1,11 +1,6 @@
 //! The vocabulary of an assignment: parents, providers, efforts, modes, contracts, spending.
 //! Source: dispatch document; `policy-and-contract` section 1.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
-
 /// The text is none of the allowed words of its vocabulary.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} must be one of: {}", allowed.join(", "))]
@@ -16,10 +11,13 @@ pub struct VocabularyError {
     pub allowed: &'static [&'static str],
 }
 
+/// Declares a closed vocabulary: an enum with one spelling a value, in documented order.
+/// The controller declares the words of its own files with it, too.
+#[macro_export]
 macro_rules! vocabulary {
     ($(#[$doc:meta])* $name:ident, $label:literal, { $($(#[$vdoc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ::serde::Serialize, ::serde::Deserialize)]
         pub enum $name { $($(#[$vdoc])* #[serde(rename = $text)] $variant),+ }
 
         impl $name {
@@ -35,18 +33,18 @@ macro_rules! vocabulary {
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 f.write_str(self.as_str())
             }
         }
 
-        impl FromStr for $name {
-            type Err = VocabularyError;
-            fn from_str(text: &str) -> Result<Self, VocabularyError> {
+        impl ::std::str::FromStr for $name {
+            type Err = $crate::descriptor::VocabularyError;
+            fn from_str(text: &str) -> ::std::result::Result<Self, $crate::descriptor::VocabularyError> {
                 match text {
                     $($text => Ok(Self::$variant),)+
-                    _ => Err(VocabularyError { name: $label, allowed: Self::WORDS }),
+                    _ => Err($crate::descriptor::VocabularyError { name: $label, allowed: Self::WORDS }),
                 }
             }
         }
@@ -81,6 +79,10 @@ vocabulary!(
 vocabulary!(
     /// Saved permission to use a metered route. Absent on the command line means `legacy` on the receipt.
     ApiSpend, "api-spend", { Deny = "deny", Approved = "approved" }
+);
+vocabulary!(
+    /// An operation that only the parent carries out, asked for by a handoff.
+    ParentOperation, "kind", { CommitCheckpoint = "commit-checkpoint", RunChecks = "run-checks" }
 );
 vocabulary!(
     /// What is asked of the CLI's own sandbox inside the container (design section 6).

@@ -2,10 +2,14 @@
 //! Knows nothing of scheduling, policy or other workers.
 
 pub mod assignment; // everything frozen about an attempt before it starts
+pub mod blank; // white space as the policy files mean it
 pub mod descriptor; // the vocabulary of an assignment
 pub mod driver;
 pub mod event; // normalized records of what happened
 pub mod eventlog; // an attempt's append-only log of them
+pub mod handoff; // what a final response asks of the parent
 pub mod ids; // one spelling for every identity
+pub mod ownership; // the text of the worker contract
 pub mod receipt; // the terminal record
+pub mod route; // which descriptors the parent covers itself
 pub mod wire; // what travels // one file per provider CLI: data in, data out
