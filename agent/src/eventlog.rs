@@ -172,7 +172,7 @@ impl EventLog {
 impl Writer {
     /// Remembers where event `seq` begins if it opens a stride.
     fn note(&mut self, seq: u64) {
-        if (seq - 1) % STRIDE == 0 {
+        if (seq - 1).is_multiple_of(STRIDE) {
             self.offsets.push(self.end);
         }
     }

@@ -1,1 +1,4 @@
-//! skeleton
+//! The side that decides: command line, API, scheduler, store, policy and contract. Runs no provider itself.
+
+pub mod cli; // one file a command
+pub mod entry; // first fork of the program, before any parser or runtime
