@@ -5,6 +5,7 @@ pub mod assignment; // everything frozen about an attempt before it starts
 pub mod blank; // white space as the policy files mean it
 pub mod descriptor; // the vocabulary of an assignment
 pub mod driver;
+pub mod egress; // the only way out of a container: a proxy process per attempt
 pub mod event; // normalized records of what happened
 pub mod eventlog; // an attempt's append-only log of them
 pub mod handoff; // what a final response asks of the parent
