@@ -13,4 +13,5 @@ pub mod ids; // one spelling for every identity
 pub mod ownership; // the text of the worker contract
 pub mod receipt; // the terminal record
 pub mod route; // which descriptors the parent covers itself
+pub mod supervisor; // the first process of the container, seen from outside
 pub mod wire; // what travels // one file per provider CLI: data in, data out

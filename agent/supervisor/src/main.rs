@@ -1,1 +1,2 @@
+//! First process of an attempt container.
 fn main() {}
