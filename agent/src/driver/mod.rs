@@ -1,6 +1,18 @@
 //! One driver per provider CLI. A driver is data in, data out: it builds commands and reads bytes; it never spawns,
 //! waits, reads a clock or touches a file. The attempt does all of that.
 
+pub mod billing; // the spend policy's guard over variables
+mod claude;
+mod codex;
+pub mod environment; // identities, shared variables
+mod evidence; // structural evidence of a failure
+mod json; // values of a line without building them
+pub mod options; // model and effort rules of all providers
+mod preflight; // what a failed preflight means
+mod strict; // why a strict lane cannot run
+
+pub use strict::{STRICT_EVIDENCE, strict_reason};
+
 use std::collections::BTreeMap;
 
 use crate::descriptor::{ApiSpend, Contract, Effort, Mode, Parent, Provider};
@@ -21,6 +33,8 @@ pub struct Lane {
     pub contract: Contract,
     pub api_spend: Option<ApiSpend>,
     pub cwd: String,
+    /// The private HOME inside the container; a driver's own files go below it.
+    pub home: String,
     /// The receipt path on the caller's machine; some drivers derive names from it.
     pub receipt: String,
     /// The caller's prompt, unchanged.
@@ -119,16 +133,34 @@ pub enum InnerState {
 #[error("{0}")]
 pub struct OptionError(pub String);
 
+/// The drivers there are. The one list.
+#[must_use]
+pub fn of(provider: Provider) -> Option<&'static dyn Driver> {
+    match provider {
+        Provider::Claude => Some(&claude::Claude),
+        Provider::Codex => Some(&codex::Codex),
+        Provider::Grok | Provider::Devin | Provider::Cursor | Provider::Antigravity | Provider::OpenCode => None,
+    }
+}
+
+/// The provider is known, but this build cannot run it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no quota adapter implemented for provider {0}: this build runs claude and codex")]
+pub struct NoDriver(pub Provider);
+
+/// The driver of a provider, or the refusal that the command line prints (runner 1.3, first rule).
+///
+/// # Errors
+/// [`NoDriver`] for a provider without an integration.
+pub fn require(provider: Provider) -> Result<&'static dyn Driver, NoDriver> {
+    of(provider).ok_or(NoDriver(provider))
+}
+
 /// One integration. All methods are pure.
 pub trait Driver: Send + Sync {
     fn provider(&self) -> Provider;
     /// Name searched on the container's `PATH`.
     fn executable(&self) -> &'static str;
-    /// Model and effort rule (runner 1.3).
-    ///
-    /// # Errors
-    /// The documented refusal text.
-    fn check(&self, model: &str, effort: Effort) -> Result<(), OptionError>;
     /// True for a caller's variable that may enter the container: this provider's credentials, endpoints, settings.
     fn passes(&self, name: &str) -> bool;
     /// The driver's complete variables for its steps: what passed plus what silences other traffic and bounds retries.
