@@ -58,11 +58,15 @@ struct Denied {
 
 /// Answers one request of a client.
 pub(super) async fn answer(shared: Arc<Shared>, slot: Slot, request: Request<Incoming>) -> Result<Answer, Infallible> {
-    let answer = match request.method() {
-        &Method::CONNECT => tunnel(&shared, slot, request).await,
-        _ => forward(&shared, slot, request).await,
-    };
-    Ok(answer.unwrap_or_else(|denied| plain(denied.status, &denied.text)))
+    let is_connect = request.method() == Method::CONNECT;
+    let answer = if is_connect { tunnel(&shared, slot, request).await } else { forward(&shared, slot, request).await };
+    let mut answer = answer.unwrap_or_else(|denied| plain(denied.status, &denied.text));
+    let upgraded = is_connect && answer.status().is_success() || answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+    if !upgraded {
+        // One request a connection: what a client may ask next on it is never ambiguous.
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(answer)
 }
 
 async fn tunnel(shared: &Arc<Shared>, slot: Slot, request: Request<Incoming>) -> Result<Answer, Denied> {

@@ -122,9 +122,7 @@ fn accept(shared: &Arc<Shared>, slots: &Arc<Semaphore>, stream: UnixStream) {
             let shared = Arc::clone(&task);
             service_fn(move |request| answer(Arc::clone(&shared), Arc::clone(&slot), request))
         };
-        // One request a connection: what a client may ask next on it is never ambiguous.
         let connection = hyper::server::conn::http1::Builder::new()
-            .keep_alive(false)
             .max_buf_size(HEAD_BYTES)
             .max_headers(HEAD_FIELDS)
             .timer(TokioTimer::new())
