@@ -11,6 +11,7 @@ pub mod eventlog; // an attempt's append-only log of them
 pub mod handoff; // what a final response asks of the parent
 pub mod ids; // one spelling for every identity
 pub mod ownership; // the text of the worker contract
+pub mod progress; // what a caller can watch before the receipt exists
 pub mod receipt; // the terminal record
 pub mod route; // which descriptors the parent covers itself
 pub mod supervisor; // the first process of the container, seen from outside
