@@ -104,6 +104,11 @@ name_id!(
     InstanceId,
     "an instance"
 );
+name_id!(
+    /// A state directory: the owner of containers, written into their labels.
+    OwnerId,
+    "an owner"
+);
 
 /// Grows with each lease of an attempt; a message that carries an older one is late and is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

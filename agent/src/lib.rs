@@ -3,7 +3,9 @@
 
 pub mod assignment; // everything frozen about an attempt before it starts
 pub mod blank; // white space as the policy files mean it
+pub mod container; // the engine and the isolation
 pub mod descriptor; // the vocabulary of an assignment
+pub mod doctor; // checks of this machine, as data
 pub mod driver;
 pub mod egress; // the only way out of a container: a proxy process per attempt
 pub mod event; // normalized records of what happened
@@ -16,3 +18,4 @@ pub mod receipt; // the terminal record
 pub mod route; // which descriptors the parent covers itself
 pub mod supervisor; // the first process of the container, seen from outside
 pub mod wire; // what travels // one file per provider CLI: data in, data out
+pub mod worktree; // the working directory of a lane

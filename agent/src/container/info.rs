@@ -1,0 +1,87 @@
+//! What an engine is and what it can enforce.
+
+use serde::Serialize;
+
+/// The two engines we know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineKind {
+    Docker,
+    Podman,
+}
+
+impl EngineKind {
+    /// The name in messages and receipts.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Docker => "docker",
+            Self::Podman => "podman",
+        }
+    }
+}
+
+/// Facts about one engine, read once per connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EngineInfo {
+    pub kind: EngineKind,
+    pub version: String,
+    /// Negotiated API version.
+    pub api: String,
+    /// Path of the engine's unix socket.
+    pub address: String,
+    /// Owner of the socket: the user of a rootless engine.
+    pub socket_uid: Option<u32>,
+    pub rootless: bool,
+    /// Docker's daemon-wide `userns-remap`.
+    pub userns_remap: bool,
+    /// 1 or 2; `None` when the engine does not say.
+    pub cgroup: Option<u8>,
+    pub seccomp: bool,
+    pub selinux: bool,
+    pub apparmor: bool,
+    /// As Go spells it: `amd64`, `arm64`.
+    pub arch: String,
+    pub os: String,
+    pub operating_system: String,
+    pub kernel: String,
+    pub storage_driver: String,
+    pub cpus: u32,
+    /// Bytes.
+    pub memory: u64,
+    pub limits: LimitSupport,
+    /// Engine clock minus our clock in milliseconds; `None` when the engine does not tell the time.
+    pub clock_skew_ms: Option<i64>,
+    pub warnings: Vec<String>,
+}
+
+/// Which limits the engine really applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LimitSupport {
+    pub memory: bool,
+    pub swap: bool,
+    pub pids: bool,
+    pub cpus: bool,
+}
+
+impl EngineInfo {
+    /// `linux/amd64`.
+    #[must_use]
+    pub fn platform(&self) -> String {
+        format!("{}/{}", self.os, self.arch)
+    }
+}
+
+/// One spelling per CPU: engines and kernels use several.
+#[must_use]
+pub(crate) fn normal_arch(text: &str) -> String {
+    match text {
+        "x86_64" | "x86-64" => "amd64",
+        "aarch64" | "arm64/v8" => "arm64",
+        "i386" | "i686" => "386",
+        other => other,
+    }
+    .to_owned()
+}
