@@ -12,10 +12,12 @@ pub mod event; // normalized records of what happened
 pub mod eventlog; // an attempt's append-only log of them
 pub mod handoff; // what a final response asks of the parent
 pub mod ids; // one spelling for every identity
+pub mod link; // the connection to the controller
 pub mod ownership; // the text of the worker contract
 pub mod progress; // what a caller can watch before the receipt exists
 pub mod receipt; // the terminal record
 pub mod route; // which descriptors the parent covers itself
 pub mod supervisor; // the first process of the container, seen from outside
+pub mod transport; // ways to the controller: HTTP or the same process
 pub mod wire; // what travels // one file per provider CLI: data in, data out
 pub mod worktree; // the working directory of a lane

@@ -4,3 +4,4 @@ pub mod cli; // one file a command
 pub mod entry; // first fork of the program, before any parser or runtime
 pub mod json; // JSON as the policy and contract files mean it
 pub mod policy; // sheets and decisions
+pub mod client; // typed client of our own API

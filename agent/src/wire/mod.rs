@@ -1,4 +1,13 @@
-//! What travels between client, controller and agent.
+//! What travels between client, controller and agent: plain data without behaviour, one version in the path (`/v1`).
+//! Downward everything is a resumable SSE stream, upward everything is a POST that may be repeated.
+
+pub mod attempt; // clients: submit, watch, cancel
+pub mod error; // the one shape of a refusal
+pub mod paths; // every route, spelled once
+pub mod worker; // agents: register, heartbeat, commands, reports
+
+/// Version of this interface; the first segment of every path.
+pub const VERSION: &str = "v1";
 
 /// Serde form of byte strings: standard base64 with padding.
 pub mod base64_bytes {

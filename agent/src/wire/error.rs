@@ -1,0 +1,52 @@
+//! The one shape of a refusal.
+
+use serde::{Deserialize, Serialize};
+
+/// Body of every answer that is no success.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ErrorBody {
+    /// Stable word to branch on, for example `no-such-attempt`.
+    pub code: String,
+    /// What happened, to what, for people.
+    pub message: String,
+    /// What to do next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// Finds the request in the controller's log.
+    pub request_id: String,
+}
+
+/// Stable codes that a program branches on. There are others; unknown ones are read as their HTTP status says.
+pub mod code {
+    /// 401: no credential, or one that is not known.
+    pub const UNAUTHENTICATED: &str = "unauthenticated";
+    /// 403: the credential is known, its role does not allow this.
+    pub const FORBIDDEN: &str = "forbidden";
+    /// 404: the attempt was never submitted here.
+    pub const NO_SUCH_ATTEMPT: &str = "no-such-attempt";
+    /// 404: the attempt has not ended, or ended without what was asked for.
+    pub const NOT_YET: &str = "not-yet";
+    /// 404: the attempt delivered no answer.
+    pub const NO_ANSWER: &str = "no-answer";
+    /// 409: the same attempt id was submitted with another body.
+    pub const ID_REUSED: &str = "id-reused";
+    /// 404: the controller does not know this worker: register.
+    pub const NO_SUCH_WORKER: &str = "no-such-worker";
+    /// 409: another registration of this worker came later: register.
+    pub const STALE_SESSION: &str = "stale-session";
+    /// 409: another live agent uses this worker's name.
+    pub const NAME_TAKEN: &str = "name-taken";
+    /// 409: the lease has moved on; what carries this generation is late and is dropped.
+    pub const STALE_LEASE: &str = "stale-lease";
+    /// 409: the terminal event promises an answer that has not been stored.
+    pub const ANSWER_MISSING: &str = "answer-missing";
+    /// 400: the stored bytes are not those that the digest names.
+    pub const DIGEST_MISMATCH: &str = "digest-mismatch";
+    /// 507: the controller's disk is full; nothing that was acknowledged is lost.
+    pub const STORAGE_FULL: &str = "storage-full";
+    /// 503: the controller is shutting down or its store fails.
+    pub const UNAVAILABLE: &str = "unavailable";
+    /// 500: a fault of the controller; its log has the whole story.
+    pub const INTERNAL: &str = "internal";
+}
