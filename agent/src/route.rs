@@ -1,6 +1,8 @@
 //! Which descriptors the parent's own subagents cover, and the Claude ids that are read as their family
 //! (policy-and-contract 3.1; dispatch document, "Read-time normalization").
 
+pub mod definitions; // lanes that a directory of definitions adds
+
 use std::fmt;
 
 use crate::descriptor::{Effort, Parent, Provider, SELECTABLE_EFFORTS};
