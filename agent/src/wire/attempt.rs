@@ -111,6 +111,15 @@ impl CancelSignal {
             Self::Terminate => "SIGTERM",
         }
     }
+
+    /// Its number on every system that we know.
+    #[must_use]
+    pub const fn number(self) -> i32 {
+        match self {
+            Self::Interrupt => 2,
+            Self::Terminate => 15,
+        }
+    }
 }
 
 /// One page of a list. `next`, when there is more, goes into the query as `after`.

@@ -12,6 +12,8 @@ use uuid::Uuid;
 use crate::worktree::WorktreePlan;
 
 /// Bytes of a witness at most.
+/// The most that has to be read inside, in bytes.
+pub const READ_MOST: u64 = WITNESS_MOST;
 const WITNESS_MOST: u64 = 1 << 20;
 /// Name of the record in the attempt's directory.
 const RECORD: &str = "nonce";

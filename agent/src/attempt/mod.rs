@@ -1,0 +1,201 @@
+//! One attempt: a typed state machine that writes its journal before each step (design section 5).
+//!
+//! `accepted → preparing → preflight → running → settling → terminal`
+//!
+//! The same path serves a fresh attempt and one whose driver was killed: every step first looks whether it was done.
+//! A container is found by its label, the supervisor inside tells again what became of its steps, and a step that it
+//! knows is never started twice. So the model is invoked at most once, whoever drives the attempt.
+
+pub mod directory; // what stands on the disk
+pub mod journal; // the line before each step, and the state as its fold
+pub mod outcome; // what the attempt came to
+mod course; // from the first check to the result
+mod ending; // cancel and deadline
+mod fault; // named points at which tests kill the process
+mod place; // the container with its supervisor
+mod preflight; // the driver's own checks
+mod reader; // the workload's output, parsed as it grows
+mod record; // journal and status events together
+mod site; // making the container, its mounts and its proxy, or finding them again
+mod step; // one step inside the container
+mod stop; // ends before the workload has a result
+mod sweep; // leftovers
+mod teardown; // removing it all, with proof
+mod workload; // the one model invocation
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use time::OffsetDateTime;
+use tokio::sync::watch;
+
+use crate::assignment::Assignment;
+use crate::container::image::PullPolicy;
+use crate::descriptor::Provider;
+use crate::event::{EventBody, Phase};
+use crate::eventlog::EventLog;
+use crate::ids::WorkerId;
+use crate::wire::attempt::CancelSignal;
+use course::{Attempt, Outcome};
+use directory::{Accepted, AttemptDir, StateDir};
+use ending::Endings;
+use journal::Entry;
+use outcome::{Course, Judged, not_run};
+use record::Record;
+use teardown::Left;
+
+pub use site::EngineSource;
+pub use sweep::{SweepError, sweep};
+
+/// Pause between tries to write a result that a full disk refused.
+const WRITE_AGAIN: Duration = Duration::from_secs(1);
+
+/// What every attempt of a worker shares.
+#[derive(Debug)]
+pub struct Deps {
+    pub state: StateDir,
+    pub worker: WorkerId,
+    /// The engine, found when the first attempt needs it.
+    pub engine: EngineSource,
+    /// Configured image of a provider; others use `laneyard/<provider>:current`.
+    pub images: BTreeMap<Provider, String>,
+    pub pull: PullPolicy,
+}
+
+/// An accepted attempt that waits to be driven.
+#[derive(Debug)]
+pub struct Driving {
+    deps: Arc<Deps>,
+    assignment: Assignment,
+    generation: crate::ids::Generation,
+    record: Record,
+    endings: Endings,
+}
+
+/// Opens the records of an attempt and notes that this process drives it from now on.
+///
+/// # Errors
+/// The records are damaged or cannot be written.
+pub fn begin(
+    deps: Arc<Deps>,
+    dir: AttemptDir,
+    accepted: &Accepted,
+    log: EventLog,
+    cancel: watch::Receiver<Option<CancelSignal>>,
+    adopted: bool,
+) -> io::Result<Driving> {
+    let mut record = Record::open(dir, log)?;
+    if !record.standing().terminal {
+        record.enter(if adopted { Entry::Adopted } else { Entry::Accepted })?;
+        record.phase(Phase::Accepted);
+    }
+    let endings = Endings::new(&accepted.assignment, cancel);
+    Ok(Driving { deps, assignment: accepted.assignment.clone(), generation: accepted.generation, record, endings })
+}
+
+impl Driving {
+    /// Drives the attempt to its end. What fails on the way is part of the result; a disk that refuses the result
+    /// itself is asked again until it takes it.
+    #[tracing::instrument(skip_all, fields(attempt = %self.assignment.attempt, provider = %self.assignment.provider))]
+    pub async fn drive(mut self) {
+        let mut left = Left::default();
+        if self.record.standing().judged.is_none() && !self.record.standing().terminal {
+            let ((judged, answer), unfinished) = self.judge().await;
+            left = unfinished;
+            let judged = self.keep_answer(judged, answer).await;
+            self.insist(Entry::Judged { judged: Box::new(judged) }).await;
+        }
+        if !self.record.standing().terminal {
+            self.conclude(left).await;
+        }
+        if !self.terminal_event_is_there() {
+            self.tell_the_end().await;
+        }
+        if !self.record.standing().removed {
+            teardown::remove_private(&self.record);
+            self.insist(Entry::Removed).await;
+        }
+    }
+
+    async fn judge(&mut self) -> (Outcome, Left) {
+        let Self { deps, assignment, generation, record, endings } = self;
+        let Some(mut attempt) = Attempt::new(deps, *generation, assignment, record, endings.clone()) else {
+            let course = Course { executable: None, preflight: not_run(""), argv: Vec::new(), process_started: false };
+            let message = format!("no driver for provider {} in this version", assignment.provider);
+            let judged = course.failed(crate::receipt::Status::UnavailableCli, &message, "");
+            return ((judged, None), Left::default());
+        };
+        let (mut judged, answer) = attempt.run().await;
+        let (facts, place, written) = attempt.into_parts();
+        judged.note("attempt", json!(assignment.attempt));
+        judged.additive.extend(facts);
+        if record.standing().adoptions > 0 {
+            let note = format!("taken over {} time(s) after its driver ended", record.standing().adoptions);
+            judged.note("notes", json!([note]));
+        }
+        ((judged, answer), Left { place, written })
+    }
+
+    /// The answer is on the disk before the result says that there is one.
+    async fn keep_answer(&self, mut judged: Judged, answer: Option<String>) -> Judged {
+        let Some(answer) = answer else { return judged };
+        loop {
+            match self.record.dir().write_durably("answer", answer.as_bytes()) {
+                Ok(()) => {
+                    judged.note("answerBytes", json!(answer.len()));
+                    return judged;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the answer could not be written; free space on the worker");
+                    tokio::time::sleep(WRITE_AGAIN).await;
+                }
+            }
+        }
+    }
+
+    /// Container away, receipt durable.
+    async fn conclude(&mut self, left: Left) {
+        let Some(judged) = self.record.standing().judged.clone() else { return };
+        let facts = teardown::tear_down(&self.deps, &self.assignment, &self.record, left).await;
+        let receipt = judged.receipt(&self.assignment, OffsetDateTime::now_utc(), facts);
+        let text = receipt.pretty();
+        while let Err(error) = self.record.dir().write_durably("receipt.json", text.as_bytes()) {
+            tracing::error!(%error, "the receipt could not be written; free space on the worker");
+            tokio::time::sleep(WRITE_AGAIN).await;
+        }
+        self.insist(Entry::Terminal).await;
+    }
+
+    fn terminal_event_is_there(&self) -> bool {
+        let log = self.record.log();
+        let last = log.read_from(log.last_seq().saturating_sub(1), 1).unwrap_or_default();
+        matches!(last.last().map(|event| &event.body), Some(EventBody::Terminal { .. }))
+    }
+
+    /// The log's last event carries the receipt.
+    async fn tell_the_end(&mut self) {
+        self.record.phase(Phase::Terminal);
+        let dir = self.record.dir();
+        let receipt = std::fs::read(dir.file("receipt.json"))
+            .map_err(|error| error.to_string())
+            .and_then(|bytes| serde_json::from_slice(&bytes).map_err(|error| error.to_string()))
+            .unwrap_or_else(|error| json!({"unreadable": error}));
+        let answer_bytes = std::fs::metadata(dir.file("answer")).ok().map(|meta| meta.len());
+        let log = self.record.log().clone();
+        let body = EventBody::Terminal { receipt, answer_bytes };
+        while let Err(error) = log.append(body.clone()).and_then(|_| log.sync()) {
+            tracing::error!(%error, "the terminal event could not be kept; free space on the worker");
+            tokio::time::sleep(WRITE_AGAIN).await;
+        }
+    }
+
+    async fn insist(&mut self, entry: Entry) {
+        while let Err(error) = self.record.enter(entry.clone()) {
+            tracing::error!(%error, entry = entry.name(), "the journal could not be written; free space on the worker");
+            tokio::time::sleep(WRITE_AGAIN).await;
+        }
+    }
+}

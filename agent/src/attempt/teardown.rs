@@ -1,0 +1,124 @@
+//! The end of an attempt's surroundings: nothing of it keeps running, and the receipt says so because we looked.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::Deps;
+use super::place::Place;
+use super::record::Record;
+use super::site::Written;
+use crate::assignment::Assignment;
+use crate::container::cgroup::Cgroup;
+use crate::container::teardown::{Teardown, remove_proven};
+use crate::container::{ContainerId, Engine, prepare};
+use crate::egress;
+use crate::supervisor::TreeEnd;
+
+/// What is left of a lane gets so long between TERM and KILL.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// What a driven attempt leaves to be ended and looked at.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    pub(super) place: Option<Place>,
+    pub(super) written: Option<Written>,
+}
+
+/// Ends the egress proxy and the container, and gives the receipt's facts about it: `egress` and `teardown`.
+pub(super) async fn tear_down(deps: &Deps, assignment: &Assignment, record: &Record, left: Left) -> Map<String, Value> {
+    let Left { place, written } = left;
+    let (proof, ()) = tokio::join!(end_container(deps, assignment, record, place), end_proxy(record));
+    let mut facts = Map::new();
+    if let Some(written) = written {
+        // Nobody writes any more: what is there now is what the lane left.
+        let finding = written.finding().await;
+        facts.insert("ownership".to_owned(), finding.map_or_else(|| json!("as the worktree"), |found| json!(found)));
+    }
+    facts.insert("egress".to_owned(), egress_facts(record));
+    facts.insert("teardown".to_owned(), proof);
+    facts
+}
+
+/// Removes the files that only a running attempt needs. The output of a failed one is kept until retention takes it.
+pub(super) fn remove_private(record: &Record) {
+    let dir = record.dir();
+    prepare::sweep_mounts(dir.path());
+    if let Err(error) = dir.remove_run() {
+        tracing::warn!(attempt = %dir.attempt(), %error, "the socket directory could not be removed");
+    }
+    let _ = std::fs::remove_file(dir.file("token"));
+    let delivered = record.standing().judged.as_ref().is_some_and(|judged| judged.status.delivered());
+    if delivered && let Err(error) = std::fs::remove_dir_all(dir.file("spool")) {
+        tracing::warn!(attempt = %dir.attempt(), %error, "the spools could not be removed");
+    }
+}
+
+async fn end_container(deps: &Deps, assignment: &Assignment, record: &Record, place: Option<Place>) -> Value {
+    let mut tree = None;
+    let mut health = None;
+    let found: Option<(Engine, ContainerId, Option<Cgroup>)> = match place {
+        Some(mut place) => {
+            tree = place.kill_tree(GRACE).await;
+            health = Some(place.health());
+            place.shut_down().await;
+            Some((place.engine().clone(), place.container().clone(), place.cgroup().cloned()))
+        }
+        None => find_left(deps, assignment, record).await,
+    };
+    match found {
+        None if record.standing().container_name.is_some() => json!({"container": "absent", "removed": true}),
+        None => json!({"container": null, "removed": true}),
+        Some((engine, id, cgroup)) => {
+            let proof = remove_proven(&engine, &id, cgroup.as_ref()).await;
+            let mut value = proof_value(&proof, tree);
+            if let (Some(health), Some(object)) = (health, value.as_object_mut()) {
+                object.insert("orphansReaped".to_owned(), json!(health.orphans_reaped));
+                object.insert("zombies".to_owned(), json!(health.zombies));
+            }
+            value
+        }
+    }
+}
+
+fn proof_value(proof: &Teardown, tree: Option<TreeEnd>) -> Value {
+    let mut value = json!(proof);
+    if let (Some(tree), Some(object)) = (tree, value.as_object_mut()) {
+        let killed = json!({"found": tree.found, "killed": tree.killed, "left": tree.left});
+        object.insert("descendants".to_owned(), killed);
+    }
+    value
+}
+
+/// A container of the attempt that an earlier driver made and this one never opened.
+async fn find_left(
+    deps: &Deps,
+    assignment: &Assignment,
+    record: &Record,
+) -> Option<(Engine, ContainerId, Option<Cgroup>)> {
+    record.standing().container_name.as_ref()?;
+    let engine = deps.engine.get().await.ok()?;
+    let owner = deps.state.owner().ok()?;
+    let found = engine.list(&owner).await.ok()?;
+    let ours = found.into_iter().find(|found| found.labels.attempt == assignment.attempt)?;
+    Some((engine, ours.id, None))
+}
+
+async fn end_proxy(record: &Record) {
+    if let Some(proxy) = egress::find(record.dir().run())
+        && let Err(error) = proxy.stop(GRACE).await
+    {
+        tracing::warn!(attempt = %record.dir().attempt(), %error, "the egress proxy did not end");
+    }
+}
+
+fn egress_facts(record: &Record) -> Value {
+    let path = record.dir().file("egress.jsonl");
+    if !path.exists() {
+        return Value::Null;
+    }
+    match egress::summary(&path) {
+        Ok(summary) => json!(summary),
+        Err(error) => json!({"unreadable": error.to_string()}),
+    }
+}

@@ -1,0 +1,238 @@
+//! The worker: accepts attempts, drives each on a task of its own, adopts what a killed process left, sweeps.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::assignment::Assignment;
+use crate::attempt::directory::{Accepted, AttemptDir, DirectoryError, StateDir};
+use crate::attempt::{self, Deps};
+use crate::eventlog::EventLog;
+use crate::ids::{AttemptId, Generation};
+use crate::link::{Refusal, Runner};
+use crate::wire::attempt::CancelSignal;
+use crate::wire::worker::{Held, WorkerFacts};
+
+/// Marker in an attempt's directory: its terminal event is durable at the controller.
+const RELEASED: &str = "released";
+
+/// How often leftovers are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(300);
+
+/// One worker process (or the worker side of an embedded command).
+#[derive(Debug)]
+pub struct Worker {
+    deps: Arc<Deps>,
+    facts: WorkerFacts,
+    held: Mutex<BTreeMap<AttemptId, HeldAttempt>>,
+    tasks: TaskTracker,
+}
+
+#[derive(Debug)]
+struct HeldAttempt {
+    generation: Generation,
+    log: EventLog,
+    cancel: watch::Sender<Option<CancelSignal>>,
+    terminal: Arc<AtomicBool>,
+}
+
+impl Worker {
+    /// A worker over a state directory. Nothing is started or looked for yet.
+    #[must_use]
+    pub fn new(deps: Deps, facts: WorkerFacts) -> Arc<Self> {
+        Arc::new(Self { deps: Arc::new(deps), facts, held: Mutex::default(), tasks: TaskTracker::new() })
+    }
+
+    /// The state directory.
+    #[must_use]
+    pub fn state(&self) -> &StateDir {
+        &self.deps.state
+    }
+
+    /// Attempts here whose receipt is not delivered yet and that no process drives.
+    ///
+    /// # Errors
+    /// The state directory cannot be listed.
+    pub fn orphans(state: &StateDir) -> Result<Vec<AttemptId>, DirectoryError> {
+        let mut orphans = state.attempts()?;
+        orphans.retain(|attempt| !state.attempt_path(*attempt).join(RELEASED).exists());
+        orphans.retain(|attempt| state.adopt(*attempt).is_ok());
+        Ok(orphans)
+    }
+
+    /// Takes over one attempt that no process drives; one that this worker holds already is left as it is.
+    ///
+    /// # Errors
+    /// The attempt is unknown here or another process drives it.
+    pub fn adopt(self: &Arc<Self>, attempt: AttemptId) -> Result<(), AdoptError> {
+        if self.holds(attempt) {
+            return Ok(());
+        }
+        let (dir, accepted) = self.deps.state.adopt(attempt)?;
+        self.take(dir, accepted, true)
+    }
+
+    /// Takes over everything that no process drives. Attempts that cannot be taken over are logged and left.
+    pub fn adopt_all(self: &Arc<Self>) {
+        match Self::orphans(&self.deps.state) {
+            Ok(orphans) => {
+                for attempt in orphans {
+                    if let Err(error) = self.adopt(attempt) {
+                        tracing::warn!(%attempt, %error, "the attempt was not taken over");
+                    }
+                }
+            }
+            Err(error) => tracing::error!(%error, "attempts left by a former process could not be listed"),
+        }
+    }
+
+    /// Removes, now and from time to time, what carries our labels and belongs to no attempt that goes on.
+    pub async fn sweep_until(&self, shutdown: CancellationToken) {
+        let mut ticks = tokio::time::interval(SWEEP_EVERY);
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                _ = ticks.tick() => {
+                    if let Err(error) = self.sweep().await {
+                        tracing::warn!(%error, "the sweep did not finish");
+                    }
+                }
+            }
+        }
+    }
+
+    /// One sweep; see [`attempt::sweep`].
+    ///
+    /// # Errors
+    /// The engine does not answer or refuses.
+    pub async fn sweep(&self) -> Result<(), attempt::SweepError> {
+        attempt::sweep(&self.deps).await
+    }
+
+    /// Waits until no attempt is driven here any more.
+    pub async fn idle(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+        self.tasks.reopen();
+    }
+
+    fn take(self: &Arc<Self>, dir: AttemptDir, accepted: Accepted, adopted: bool) -> Result<(), AdoptError> {
+        let attempt = dir.attempt();
+        let failed = |source| AdoptError::Damaged { attempt, source };
+        let log = EventLog::open(&dir.file("events.jsonl")).map_err(failed)?;
+        let (cancel, cancelled) = watch::channel(None);
+        let terminal = Arc::new(AtomicBool::new(false));
+        let driver =
+            attempt::begin(self.deps.clone(), dir, &accepted, log.clone(), cancelled, adopted).map_err(failed)?;
+        let entry = HeldAttempt { generation: accepted.generation, log, cancel, terminal: terminal.clone() };
+        self.lock().insert(attempt, entry);
+        self.tasks.spawn(async move {
+            driver.drive().await;
+            terminal.store(true, Ordering::Release);
+        });
+        Ok(())
+    }
+
+    fn holds(&self, attempt: AttemptId) -> bool {
+        self.lock().contains_key(&attempt)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<AttemptId, HeldAttempt>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An attempt could not be taken over.
+#[derive(Debug, thiserror::Error)]
+pub enum AdoptError {
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error("the records of attempt {attempt} cannot be used; its directory is left as it is")]
+    Damaged { attempt: AttemptId, source: std::io::Error },
+}
+
+/// Shared handle of a worker: what the link talks to.
+#[derive(Clone, Debug)]
+pub struct LocalRunner(pub Arc<Worker>);
+
+impl Runner for LocalRunner {
+    fn offer(&self, assignment: Assignment, generation: Generation) -> BoxFuture<'_, Result<(), Refusal>> {
+        Box::pin(async move {
+            let attempt = assignment.attempt;
+            if let Some(held) = self.0.lock().get_mut(&attempt) {
+                held.generation = generation.max(held.generation);
+                return Ok(());
+            }
+            let accepted = Accepted { generation, assignment };
+            let dir = self.0.deps.state.accept(&accepted).map_err(|error| match error {
+                DirectoryError::Busy { .. } => Refusal::Busy(error.to_string()),
+                other => Refusal::Busy(describe(&other)),
+            })?;
+            self.0.take(dir, accepted, false).map_err(|error| Refusal::Unfit(describe(&error)))
+        })
+    }
+
+    fn cancel(&self, attempt: AttemptId, signal: CancelSignal) {
+        if let Some(held) = self.0.lock().get(&attempt) {
+            // The first request stays (runner section 9).
+            held.cancel.send_if_modified(|asked| asked.is_none() && asked.replace(signal).is_none());
+        }
+    }
+
+    fn release(&self, attempt: AttemptId) {
+        let terminal = self.0.lock().get(&attempt).is_some_and(|held| held.terminal.load(Ordering::Acquire));
+        if !terminal {
+            return;
+        }
+        let marker = self.0.deps.state.attempt_path(attempt).join(RELEASED);
+        match std::fs::File::create(&marker).and_then(|file| file.sync_all()) {
+            Ok(()) => {
+                self.0.lock().remove(&attempt);
+            }
+            Err(error) => tracing::warn!(%attempt, %error, "the release could not be noted; it will be asked again"),
+        }
+    }
+
+    fn attempts(&self) -> Vec<Held> {
+        let held = self.0.lock();
+        held.iter()
+            .map(|(attempt, held)| Held {
+                attempt: *attempt,
+                generation: held.generation,
+                last_seq: held.log.last_seq(),
+                terminal: held.terminal.load(Ordering::Acquire),
+            })
+            .collect()
+    }
+
+    fn log(&self, attempt: AttemptId) -> Option<EventLog> {
+        self.0.lock().get(&attempt).map(|held| held.log.clone())
+    }
+
+    fn answer(&self, attempt: AttemptId) -> Option<PathBuf> {
+        let path = self.0.deps.state.attempt_path(attempt).join("answer");
+        path.exists().then_some(path)
+    }
+
+    fn facts(&self) -> WorkerFacts {
+        self.0.facts.clone()
+    }
+}
+
+fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
