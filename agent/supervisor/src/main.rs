@@ -1,2 +1,10 @@
-//! First process of an attempt container.
-fn main() {}
+//! First process of an attempt container: runs the steps that the agent asks for, and outlives the agent.
+//! See the library for the protocol.
+
+mod init;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    init::main()
+}

@@ -85,7 +85,7 @@ pub enum Call {
     Signal { step: StepId, signal: i32 },
     /// End every process but the supervisor: TERM, grace, KILL. Answer: [`Answer::Tree`].
     KillTree { grace_ms: u64 },
-    /// Append step starts and ends to this descriptor from now on (and what happened before). Answer: [`Answer::Done`].
+    /// Append step starts and ends to this descriptor from now on, and those not yet written. Answer: [`Answer::Done`].
     Journal,
     /// Exit with status 0, which ends the container and all that is in it. Answer: [`Answer::Done`].
     Shutdown,
