@@ -3,6 +3,8 @@
 
 pub mod ids; // one spelling for every identity
 pub mod blank; // white space as the policy files mean it
+pub mod container; // the engine and the isolation
+pub mod config; // the configuration file, raw and resolved
 pub mod descriptor; // the vocabulary of an assignment
 pub mod route; // which descriptors the parent covers itself
 pub mod assignment; // everything frozen about an attempt before it starts
@@ -17,7 +19,6 @@ pub mod transport; // ways to the controller: HTTP or the same process
 pub mod driver; // one file per provider CLI: data in, data out
 pub mod supervisor; // the first process of the container, seen from outside
 pub mod egress; // the only way out of a container: a proxy process per attempt
-pub mod container; // the engine and the isolation
 pub mod worktree; // the working directory of a lane
 pub mod doctor; // checks of this machine, as data
 pub mod attempt; // the state machine that joins them

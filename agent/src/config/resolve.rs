@@ -1,0 +1,308 @@
+//! The configuration as it is used: found, read, checked, every value present.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::raw::{RawConfig, RawInstance, RawLimits};
+use crate::assignment::Limits;
+use crate::descriptor::{InnerSandbox, Provider};
+use crate::egress::HostPort;
+use crate::ids::InstanceId;
+
+/// Everything that can be configured. Paths are absolute.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The file it came from; `None` if there was none.
+    pub file: Option<PathBuf>,
+    /// `None`: the engine is looked for.
+    pub engine: Option<String>,
+    pub state_dir: PathBuf,
+    pub inner_sandbox: InnerSandbox,
+    pub images: BTreeMap<Provider, String>,
+    pub limits: Limits,
+    pub instances: BTreeMap<InstanceId, Instance>,
+    /// `None`: embedded.
+    pub controller: Option<ControllerAddress>,
+}
+
+/// One configured account of a driver.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Instance {
+    pub driver: Provider,
+    pub home: Option<PathBuf>,
+    pub environment: BTreeMap<String, String>,
+    pub hosts: Vec<String>,
+}
+
+impl std::fmt::Debug for Instance {
+    /// Names of variables only: values may be credentials.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Instance")
+            .field("driver", &self.driver)
+            .field("home", &self.home)
+            .field("environment", &self.environment.keys())
+            .field("hosts", &self.hosts)
+            .finish()
+    }
+}
+
+/// Where a controller listens and what proves that we may talk to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControllerAddress {
+    pub url: String,
+    pub token_file: Option<PathBuf>,
+}
+
+/// Variables of the process, as an argument so that a test can give its own.
+pub type Environment = BTreeMap<String, String>;
+
+/// The configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("could not read the configuration file `{}`: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("the configuration file `{}` is malformed\n{source}", path.display())]
+    Parse { path: PathBuf, source: Box<toml::de::Error> },
+    #[error("the configuration file `{}`: `{key}` {problem}", path.display())]
+    Value { path: PathBuf, key: String, problem: String },
+    #[error(
+        "no directory for the state of attempts: neither HOME nor XDG_STATE_HOME is set, name one with --state-dir"
+    )]
+    NoStateDirectory,
+}
+
+impl Config {
+    /// The file that is read: `LANEYARD_CONFIG`, else `~/.config/laneyard/config.toml`, else
+    /// `/etc/laneyard/config.toml`, the first that is there.
+    #[must_use]
+    pub fn find(environment: &Environment) -> Option<PathBuf> {
+        if let Some(named) = nonblank(environment, "LANEYARD_CONFIG") {
+            return Some(PathBuf::from(named));
+        }
+        let user = nonblank(environment, "XDG_CONFIG_HOME")
+            .map(PathBuf::from)
+            .or_else(|| nonblank(environment, "HOME").map(|home| Path::new(home).join(".config")));
+        user.map(|base| base.join("laneyard/config.toml"))
+            .into_iter()
+            .chain([PathBuf::from("/etc/laneyard/config.toml")])
+            .find(|path| path.exists())
+    }
+
+    /// Finds, reads and resolves the configuration; without a file everything has its default.
+    ///
+    /// # Errors
+    /// A named file that cannot be read, malformed TOML, unknown keys, values that cannot be used.
+    pub fn load(environment: &Environment) -> Result<Self, ConfigError> {
+        let Some(path) = Self::find(environment) else {
+            return Self::resolve(RawConfig::default(), None, environment);
+        };
+        let path = std::path::absolute(&path).unwrap_or(path);
+        let text = std::fs::read_to_string(&path).map_err(|source| ConfigError::Read { path: path.clone(), source })?;
+        Self::parse(&text, &path, environment)
+    }
+
+    /// Resolves the text of a file that stands at `path`.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn parse(text: &str, path: &Path, environment: &Environment) -> Result<Self, ConfigError> {
+        let raw = toml::from_str(text)
+            .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })?;
+        Self::resolve(raw, Some(path), environment)
+    }
+
+    fn resolve(raw: RawConfig, file: Option<&Path>, environment: &Environment) -> Result<Self, ConfigError> {
+        let place = Place { file, environment };
+        let mut instances = BTreeMap::new();
+        for (id, instance) in raw.instances {
+            let resolved = place.instance(&id, instance)?;
+            instances.insert(id, resolved);
+        }
+        let controller = match raw.controller {
+            None => None,
+            Some(address) => {
+                if !address.url.starts_with("http://") && !address.url.starts_with("https://") {
+                    return Err(place.bad("controller.url", "must start with http:// or https://"));
+                }
+                let token_file = address.token_file.map(|path| place.path(&path));
+                Some(ControllerAddress { url: address.url.trim_end_matches('/').to_owned(), token_file })
+            }
+        };
+        let state_dir = match raw.state_dir {
+            Some(path) => place.path(&path),
+            None => default_state_dir(environment).ok_or(ConfigError::NoStateDirectory)?,
+        };
+        Ok(Self {
+            file: file.map(Path::to_owned),
+            engine: raw.engine,
+            state_dir,
+            inner_sandbox: raw.inner_sandbox.unwrap_or(InnerSandbox::Prefer),
+            images: raw.images,
+            limits: place.limits(&raw.limits)?,
+            instances,
+            controller,
+        })
+    }
+}
+
+/// Where the file stands: for relative paths and for errors.
+struct Place<'a> {
+    file: Option<&'a Path>,
+    environment: &'a Environment,
+}
+
+impl Place<'_> {
+    fn bad(&self, key: &str, problem: &str) -> ConfigError {
+        let path = self.file.map_or_else(PathBuf::new, Path::to_owned);
+        ConfigError::Value { path, key: key.to_owned(), problem: problem.to_owned() }
+    }
+
+    /// Absolute: `~/` is the user's home, everything else relative to the file.
+    fn path(&self, path: &Path) -> PathBuf {
+        if let (Ok(rest), Some(home)) = (path.strip_prefix("~"), nonblank(self.environment, "HOME")) {
+            return Path::new(home).join(rest);
+        }
+        self.file.and_then(Path::parent).map_or_else(|| path.to_owned(), |base| base.join(path))
+    }
+
+    fn limits(&self, raw: &RawLimits) -> Result<Limits, ConfigError> {
+        let standard = Limits::default();
+        let limits = Limits {
+            memory: raw.memory.map_or(standard.memory, |size| size.as_u64()),
+            pids: raw.pids.unwrap_or(standard.pids),
+            cpus: raw.cpus.or(standard.cpus),
+            output: raw.output.map_or(standard.output, |size| size.as_u64()),
+            scratch: raw.scratch.map_or(standard.scratch, |size| size.as_u64()),
+        };
+        check_limits(&limits).map_err(|(key, problem)| self.bad(&format!("limits.{key}"), problem))?;
+        Ok(limits)
+    }
+
+    fn instance(&self, id: &InstanceId, raw: RawInstance) -> Result<Instance, ConfigError> {
+        if let Some(name) = raw.environment.keys().find(|name| !is_variable(name)) {
+            return Err(self.bad(&format!("instances.{id}.environment.{name}"), "is not the name of a variable"));
+        }
+        if let Some(error) = raw.hosts.iter().find_map(|host| HostPort::parse(host, 443).err()) {
+            return Err(self.bad(&format!("instances.{id}.hosts"), &format!("cannot be used: {error}")));
+        }
+        Ok(Instance {
+            driver: raw.driver,
+            home: raw.home.map(|path| self.path(&path)),
+            environment: raw.environment,
+            hosts: raw.hosts,
+        })
+    }
+}
+
+/// Refuses limits under which no attempt could start; the key and what is wrong with it.
+///
+/// # Errors
+/// The first limit that is too small.
+pub fn check_limits(limits: &Limits) -> Result<(), (&'static str, &'static str)> {
+    const MIB: u64 = 1 << 20;
+    if limits.memory < 64 * MIB {
+        return Err(("memory", "must be at least 64 MiB"));
+    }
+    if limits.pids < 16 {
+        return Err(("pids", "must be at least 16"));
+    }
+    if limits.cpus.is_some_and(|cpus| !cpus.is_finite() || cpus < 0.01) {
+        return Err(("cpus", "must be at least 0.01"));
+    }
+    if limits.output < MIB {
+        return Err(("output", "must be at least 1 MiB"));
+    }
+    if limits.scratch < MIB {
+        return Err(("scratch", "must be at least 1 MiB"));
+    }
+    Ok(())
+}
+
+fn is_variable(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['=', '\0'])
+}
+
+fn nonblank<'a>(environment: &'a Environment, name: &str) -> Option<&'a str> {
+    environment.get(name).map(String::as_str).filter(|value| !value.trim().is_empty())
+}
+
+fn default_state_dir(environment: &Environment) -> Option<PathBuf> {
+    if let Some(base) = nonblank(environment, "XDG_STATE_HOME") {
+        return Some(Path::new(base).join("laneyard"));
+    }
+    nonblank(environment, "HOME").map(|home| Path::new(home).join(".local/state/laneyard"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn home() -> Environment {
+        Environment::from([("HOME".to_owned(), "/home/ada".to_owned())])
+    }
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(text, Path::new("/etc/laneyard/config.toml"), &home())
+    }
+
+    #[test]
+    fn a_full_file_resolves_to_absolute_paths_and_bytes() {
+        let config = parse(
+            r#"
+            engine = "podman"
+            state-dir = "state"
+            inner-sandbox = "off"
+            [images]
+            claude = "registry.example/claude:1"
+            [limits]
+            memory = "512 MiB"
+            cpus = 1.5
+            [instances.work]
+            driver = "claude"
+            home = "~/accounts/work"
+            environment = { ANTHROPIC_BASE_URL = "http://gateway" }
+            hosts = ["gateway:8080"]
+            [controller]
+            url = "http://127.0.0.1:7410/"
+            token-file = "token"
+            "#,
+        )
+        .unwrap();
+        assert_eq!(config.state_dir, Path::new("/etc/laneyard/state"));
+        assert_eq!((config.limits.memory, config.limits.cpus), (512 << 20, Some(1.5)));
+        let work = &config.instances[&"work".parse().unwrap()];
+        assert_eq!(work.home.as_deref(), Some(Path::new("/home/ada/accounts/work")));
+        let controller = config.controller.unwrap();
+        assert_eq!(controller.url, "http://127.0.0.1:7410");
+        assert_eq!(controller.token_file.as_deref(), Some(Path::new("/etc/laneyard/token")));
+        assert!(!format!("{work:?}").contains("http://gateway"), "values stay out of debug output");
+    }
+
+    #[test]
+    fn an_empty_file_has_defaults() {
+        let config = parse("").unwrap();
+        assert_eq!(config.limits, Limits::default());
+        assert_eq!(config.state_dir, Path::new("/home/ada/.local/state/laneyard"));
+        assert_eq!(config.inner_sandbox, InnerSandbox::Prefer);
+    }
+
+    #[track_caller]
+    fn refused(text: &str, expected: &str) {
+        let message = parse(text).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+
+    #[test]
+    fn mistakes_name_the_file_and_the_key() {
+        refused("engin = 'docker'", "unknown field `engin`");
+        refused("[limits]\nmemory = '1 KiB'", "`limits.memory` must be at least 64 MiB");
+        refused("[limits]\npids = 1", "`limits.pids` must be at least 16");
+        refused("[limits]\nmemory = 'lots'", "config.toml");
+        refused("[instances.a]\ndriver = 'gpt'", "unknown variant `gpt`");
+        refused(
+            "[instances.a]\ndriver = 'codex'\nhosts = ['https://x']",
+            "`instances.a.hosts` cannot be used: `https://x` is no exact host",
+        );
+        refused("[controller]\nurl = 'localhost'", "`controller.url` must start with http://");
+    }
+}
