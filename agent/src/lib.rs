@@ -3,8 +3,8 @@
 
 pub mod ids; // one spelling for every identity
 pub mod blank; // white space as the policy files mean it
-pub mod container; // the engine and the isolation
 pub mod config; // the configuration file, raw and resolved
+pub mod container; // the engine and the isolation
 pub mod descriptor; // the vocabulary of an assignment
 pub mod route; // which descriptors the parent covers itself
 pub mod assignment; // everything frozen about an attempt before it starts
