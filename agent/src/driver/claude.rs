@@ -1,5 +1,8 @@
 //! Claude Code in print mode (runner 3.2): one prompt on stdin, stream-json on stdout.
 
+mod blocks; // content blocks as events
+mod model; // which model was used
+mod records; // one line of stream-json
 mod settings; // the writer's session settings
 mod transcript; // reads stream-json
 mod variables; // what enters the container, which hosts are needed

@@ -1,7 +1,10 @@
 //! Codex in exec mode (runner 3.3): one prompt on stdin, JSON lines on stdout.
 
 mod config; // the private configuration of the container
+mod items; // items as events
 mod transcript; // reads exec's JSON lines
+
+mod turns; // which text is final
 
 use super::{
     ChildExit, Driver, Environment, InnerState, Lane, PreflightVerdict, Stdin, Step, StepResult, Transcript, billing,
@@ -47,7 +50,9 @@ impl Driver for Codex {
 
     fn judge_preflight(&self, lane: &Lane, result: &StepResult) -> PreflightVerdict {
         let text = preflight::text_of(result).to_lowercase();
-        if result.exit != ChildExit::Code(0) || !text.contains("logged in") {
+        // Newer versions say `API key configured` where older ones said `Logged in using an API key`.
+        let logged_in = text.contains("logged in") || text.contains("api key configured");
+        if result.exit != ChildExit::Code(0) || !logged_in {
             return preflight::failed(Provider::Codex, &lane.model, result);
         }
         let evidence = "authenticated".to_owned();

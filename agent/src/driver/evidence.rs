@@ -1,4 +1,3 @@
-#![allow(dead_code)] // until both transcripts read with it
 //! Evidence of a failure (runner 2.6): counts and a few selected terminal fields, never what the model said on the way.
 
 use serde_json::{Map, Value};

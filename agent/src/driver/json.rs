@@ -1,4 +1,3 @@
-#![allow(dead_code)] // until both transcripts read with it
 //! Values of one JSON line, found without building a tree. Like the JavaScript reader that the providers' own tools
 //! use: the last of two equal keys counts, lone surrogates and bytes that are no UTF-8 become U+FFFD.
 
@@ -49,16 +48,7 @@ impl<'a> Raw<'a> {
 
     /// A string's value.
     pub(super) fn text(self) -> Option<Cow<'a, str>> {
-        let inner = self.0.strip_prefix('"')?.strip_suffix('"')?;
-        if !inner.as_bytes().contains(&b'\\') {
-            return Some(Cow::Borrowed(inner));
-        }
-        if let Ok(text) = serde_json::from_str::<String>(self.0) {
-            return Some(Cow::Owned(text));
-        }
-        let mut reader = serde_json::Deserializer::from_str(self.0);
-        let bytes = reader.deserialize_byte_buf(Bytes).ok()?;
-        Some(Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()))
+        string(self.0)
     }
 
     /// A finite number as the provider wrote it.
@@ -76,6 +66,20 @@ impl<'a> Raw<'a> {
     pub(super) const fn source(self) -> &'a str {
         self.0
     }
+}
+
+/// The value of a JSON string with its quotes.
+pub(super) fn string(quoted: &str) -> Option<Cow<'_, str>> {
+    let inner = quoted.strip_prefix('"')?.strip_suffix('"')?;
+    if !inner.as_bytes().contains(&b'\\') {
+        return Some(Cow::Borrowed(inner));
+    }
+    if let Ok(text) = serde_json::from_str::<String>(quoted) {
+        return Some(Cow::Owned(text));
+    }
+    let mut reader = serde_json::Deserializer::from_str(quoted);
+    let bytes = reader.deserialize_byte_buf(Bytes).ok()?;
+    Some(Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 /// A nonempty string.

@@ -3,13 +3,21 @@
 
 pub mod billing; // the spend policy's guard over variables
 mod claude;
+mod clip; // sizes of what goes into events
 mod codex;
+mod deliver; // from an accepted text to a verdict
 pub mod environment; // identities, shared variables
 mod evidence; // structural evidence of a failure
 mod json; // values of a line without building them
+mod lines; // chunks to lines
 pub mod options; // model and effort rules of all providers
 mod preflight; // what a failed preflight means
+mod quota; // proof that a quota is used up
+mod sandbox; // commands whose own sandbox could not start
+mod skim; // objects too long to hold
+mod stream; // an output stream as JSON lines
 mod strict; // why a strict lane cannot run
+mod usage; // token counts
 
 pub use strict::{STRICT_EVIDENCE, strict_reason};
 
@@ -154,6 +162,44 @@ pub struct NoDriver(pub Provider);
 /// [`NoDriver`] for a provider without an integration.
 pub fn require(provider: Provider) -> Result<&'static dyn Driver, NoDriver> {
     of(provider).ok_or(NoDriver(provider))
+}
+
+/// Reads `data` as the output of a provider, cut at `cuts` (positions modulo its length), ended by exit 0.
+#[must_use]
+pub fn read_in_pieces(driver: &dyn Driver, lane: &Lane, data: &[u8], cuts: &[usize]) -> (Vec<EventBody>, Judgement) {
+    let mut transcript = driver.transcript(lane);
+    let mut events = Vec::new();
+    let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (data.len() + 1)).collect();
+    cuts.sort_unstable();
+    let mut from = 0;
+    for cut in cuts.into_iter().chain([data.len()]) {
+        transcript.stdout(&data[from..cut], &mut events);
+        from = cut;
+    }
+    let judgement = transcript.finish(ChildExit::Code(0), &mut events);
+    (events, judgement)
+}
+
+/// Fuzz entry: panics when any cutting of the output changes its events or its judgement.
+pub fn fuzz_transcript(provider: Provider, data: &[u8], cuts: &[usize]) {
+    let Some(driver) = of(provider) else { return };
+    let lane = Lane {
+        parent: Parent::Codex,
+        provider,
+        model: "opus".to_owned(),
+        effort: Effort::High,
+        mode: Mode::ReadOnly,
+        contract: Contract::Legacy,
+        api_spend: None,
+        cwd: "/w".to_owned(),
+        home: "/home/lane".to_owned(),
+        receipt: "/r/receipt.json".to_owned(),
+        prompt: Vec::new(),
+        environment: Environment::new(),
+    };
+    let whole = read_in_pieces(driver, &lane, data, &[]);
+    let pieces = read_in_pieces(driver, &lane, data, cuts);
+    assert!(whole == pieces, "cutting at {cuts:?} changed {whole:?} into {pieces:?}");
 }
 
 /// One integration. All methods are pure.
