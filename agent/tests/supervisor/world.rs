@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -20,38 +22,67 @@ pub(crate) struct World {
     pub(crate) token: Token,
     pub(crate) process: Child,
     pub(crate) listener: Option<Listener>,
+    container: Option<String>,
 }
 
 impl World {
     /// A supervisor that runs beside the test, without being the first process.
     pub(crate) fn direct() -> Self {
-        Self::start(|dir, program, entry, token| {
-            let mut command = Command::new(program);
-            let words = entry.command();
-            command.args(&words[1..]).env_clear();
-            for pair in entry.environment(token) {
-                let (name, value) = pair.split_once('=').unwrap();
-                command.env(name, value);
-            }
-            command.current_dir(dir);
-            command
-        })
-    }
-
-    /// Starts what `command` says, with an entry whose paths are those of the host.
-    pub(crate) fn start(command: impl FnOnce(&Path, &Path, &Entry, &Token) -> Command) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let program = install(dir.path()).unwrap();
-        let token = Token::generate();
-        let listener = Listener::bind(dir.path(), token.clone()).unwrap();
+        let (dir, token) = (tempfile::tempdir().unwrap(), Token::generate());
+        let text = |path: PathBuf| path.to_str().unwrap().to_owned();
         let entry = Entry {
-            run_dir: dir.path().to_str().unwrap().to_owned(),
-            supervisor: program.to_str().unwrap().to_owned(),
-            home: dir.path().join("home").to_str().unwrap().to_owned(),
+            run_dir: text(dir.path().to_owned()),
+            supervisor: text(install(dir.path()).unwrap()),
+            home: text(dir.path().join("home")),
             proxy_port: 0,
         };
-        let process = command(dir.path(), &program, &entry, &token).stdin(Stdio::null()).spawn().unwrap();
-        Self { dir, token, process, listener: Some(listener) }
+        let mut command = Command::new(&entry.supervisor);
+        command.args(&entry.command()[1..]).env_clear();
+        command.envs(entry.environment(&token).iter().map(|pair| pair.split_once('=').unwrap()));
+        Self::start(dir, token, command, None)
+    }
+
+    /// A supervisor as first process of a hardened container with an empty image. The host's programs are mounted.
+    pub(crate) fn contained() -> Self {
+        let (dir, token) = (tempfile::tempdir().unwrap(), Token::generate());
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o711)).unwrap();
+        let program = install(dir.path()).unwrap();
+        let run_dir = "/run/laneyard".to_owned();
+        let supervisor = format!("{run_dir}/{}", program.file_name().unwrap().to_str().unwrap());
+        let entry = Entry { run_dir, supervisor, home: "/home/lane".to_owned(), proxy_port: 3128 };
+        let name = format!("laneyard-supervisor-test-{}", &token.reveal()[..12]);
+        let mut command = docker();
+        command.args(["run", "--rm", "--name", &name, "--read-only", "--network", "none", "--cap-drop", "ALL"]);
+        command.args(["--security-opt", "no-new-privileges", "--user", "1000:1000", "--pids-limit", "256"]);
+        command.args(["--tmpfs", "/tmp", "--tmpfs", "/home/lane:uid=1000,mode=0700", "--stop-timeout", "10"]);
+        command.arg("--volume").arg(format!("{}:/run/laneyard:ro", dir.path().display()));
+        for host in ["/usr", "/bin", "/lib", "/lib64", "/etc"].into_iter().filter(|host| Path::new(host).exists()) {
+            command.arg("--volume").arg(format!("{host}:{host}:ro"));
+        }
+        for pair in entry.environment(&token) {
+            command.arg("--env").arg(pair);
+        }
+        command.arg(empty_image()).args(entry.command());
+        Self::start(dir, token, command, Some(name))
+    }
+
+    fn start(dir: TempDir, token: Token, mut command: Command, container: Option<String>) -> Self {
+        let listener = Some(Listener::bind(dir.path(), token.clone()).unwrap());
+        let process = command.stdin(Stdio::null()).spawn().unwrap();
+        Self { dir, token, process, listener, container }
+    }
+
+    /// What the engine says about the container, by a template of its own.
+    pub(crate) fn inspect(&self, template: &str) -> String {
+        let output = docker().args(["inspect", "-f", template, self.container.as_ref().unwrap()]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Asks the engine to stop the container, and returns the exit code that it reports.
+    pub(crate) fn stop(&mut self) -> Option<i32> {
+        let stopped = docker().args(["stop", self.container.as_ref().unwrap()]).stdout(Stdio::null()).status();
+        assert!(stopped.unwrap().success());
+        self.process.wait().unwrap().code()
     }
 
     pub(crate) async fn call(&self) -> (Supervisor, Notices) {
@@ -99,9 +130,25 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
+        if let Some(name) = &self.container {
+            let _ = docker().args(["rm", "--force", name]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+fn docker() -> Command {
+    Command::new("docker")
+}
+
+/// An image without any file in it.
+fn empty_image() -> &'static str {
+    let name = "laneyard-test/empty:supervisor";
+    let mut import = docker().args(["import", "-", name]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    import.stdin.take().unwrap().write_all(&[0; 1024]).unwrap(); // the end of an archive, and nothing before it
+    assert!(import.wait().unwrap().success(), "a running Docker engine is needed");
+    name
 }
 
 pub(crate) fn shell(step: &str, line: &str) -> Start {
