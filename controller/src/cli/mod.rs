@@ -1,7 +1,9 @@
 //! The command line.
 
 pub mod contract;
+pub mod helper;
 pub mod policy;
+pub mod table;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -10,5 +10,6 @@ pub mod resolve; // what a role means for a parent
 pub mod roles; // the 15 rows
 pub mod sheet; // the grammar
 pub mod state; // what happened on a lane
+pub mod suggest; // what was probably meant
 pub mod validate; // is a sheet fit to be saved
 pub mod words; // closed vocabularies // from a receipt to an event

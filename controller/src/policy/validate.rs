@@ -33,7 +33,7 @@ pub fn validate(sheet: &Sheet, parent: Parent, lanes: &NativeLanes) -> Result<us
 }
 
 /// What a sheet lacks as a whole, whoever the parent is.
-pub(super) fn completeness(sheet: &Sheet, issues: &mut Vec<Issue>) {
+pub fn completeness(sheet: &Sheet, issues: &mut Vec<Issue>) {
     if sheet.access.is_empty() {
         issues.push(Issue::of_file(IssueKind::NoAccessFacts));
     }

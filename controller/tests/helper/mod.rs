@@ -1,0 +1,61 @@
+//! Runs the real program as one of its helpers, in a directory of its own.
+
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// How the program is called.
+#[derive(Clone, Copy, Debug)]
+pub enum Called {
+    /// By the helper's own name.
+    ByName,
+    /// As `laneyard <word> … --json`.
+    AsSubcommand,
+}
+
+/// One of the two helpers.
+#[derive(Clone, Copy, Debug)]
+pub enum Helper {
+    Policy,
+    Contract,
+}
+
+impl Helper {
+    /// The command of a call, to be run in `directory`.
+    pub fn command(self, called: Called, words: &[impl AsRef<OsStr>], directory: &Path) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_laneyard"));
+        let (name, word) = match self {
+            Self::Policy => ("pstack-model-policy", "policy"),
+            Self::Contract => ("pstack-worker-contract", "contract"),
+        };
+        match called {
+            Called::ByName => command.arg0(format!("/some/where/{name}")),
+            Called::AsSubcommand => command.arg(word),
+        };
+        command.args(words).current_dir(directory).env_remove("LANEYARD_AGENTS_DIR");
+        command
+    }
+
+    /// Runs a call by the helper's own name to its end.
+    pub fn run(self, words: &[impl AsRef<OsStr>], directory: &Path) -> Output {
+        self.command(Called::ByName, words, directory).output().unwrap()
+    }
+}
+
+/// A fresh directory and its real path.
+pub fn fresh() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().canonicalize().unwrap();
+    (directory, path)
+}
+
+/// Standard output as text.
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Standard error as text.
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
