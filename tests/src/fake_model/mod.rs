@@ -18,6 +18,7 @@
 //! - `"sleep"`: seconds before the answer; `"stall"`: seconds between the stream's first event and the rest (at most 120)
 //! - `"hold"`: a name; the rest of the answer waits until it is released (`POST /__laneyard/release/NAME`), at most 120 s
 //! - `"drop": true`: the stream's first event, then the connection is closed (nothing at all if not streamed)
+//! - `"model"`: the model that the answer names, in place of the requested one
 //! - `"usage": [IN, OUT]`: token counts, by default `[11, 7]`
 //!
 //! Requests are counted by the script's `id` (without one: by a hash of the first user message): `GET /__laneyard/counts`.

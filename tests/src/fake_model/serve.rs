@@ -222,7 +222,8 @@ impl Server {
             step.insert("text".to_owned(), "ok".into());
         }
         let rid = format!("fake{n:06}");
-        let model = string_of(&body, "model").unwrap_or_else(|| "fake-model".to_owned());
+        let model = text_of(&step, "model").map(str::to_owned).or_else(|| string_of(&body, "model"));
+        let model = model.unwrap_or_else(|| "fake-model".to_owned());
         let encode = match kind {
             Kind::Messages => messages::encode,
             Kind::Responses => responses::encode,
