@@ -18,6 +18,12 @@ impl AttemptId {
         Self(Uuid::now_v7())
     }
 
+    /// An id after all others, for the end of ranges.
+    #[must_use]
+    pub const fn last() -> Self {
+        Self(Uuid::max())
+    }
+
     /// The last 12 hexadecimal digits: short names of directories and sockets, never an identity.
     #[must_use]
     pub fn short(&self) -> String {

@@ -3,6 +3,11 @@
 //! The link never holds up an attempt: it reads from the log on disk, at its own pace, from the number that the
 //! controller acknowledged last. Losing the connection, the controller or this process loses nothing.
 
+mod beat;
+mod commands;
+mod session;
+mod ship;
+
 use std::path::PathBuf;
 
 use futures_util::future::BoxFuture;
@@ -12,6 +17,8 @@ use crate::eventlog::EventLog;
 use crate::ids::{AttemptId, Generation};
 use crate::wire::attempt::CancelSignal;
 use crate::wire::worker::{Held, WorkerFacts};
+
+pub use self::session::{LinkError, run};
 
 /// The local worker, as the link sees it. Every method may be called again with the same arguments.
 pub trait Runner: Send + Sync + 'static {

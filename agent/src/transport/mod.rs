@@ -73,6 +73,17 @@ impl Transport {
         }
     }
 
+    /// The same way over connections of its own.
+    ///
+    /// # Errors
+    /// The HTTP client cannot be set up.
+    pub fn separate(&self) -> Result<Self, EndpointError> {
+        Ok(match &self.way {
+            Way::Http(http) => Self { way: Way::Http(http.separate()?) },
+            Way::InProcess(_) => self.clone(),
+        })
+    }
+
     /// True when requests need a network, so that losing it is normal.
     #[must_use]
     pub const fn is_remote(&self) -> bool {

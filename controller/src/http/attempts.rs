@@ -1,0 +1,172 @@
+//! What clients ask for, all but the event stream.
+
+use agent::event::EventBody;
+use agent::ids::AttemptId;
+use agent::wire::attempt::{AttemptView, Cancel, Page, QueueEntry, Submit};
+use agent::wire::error::code;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderValue, StatusCode};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use time::OffsetDateTime;
+use tokio_util::io::ReaderStream;
+
+use super::App;
+use super::auth::Principal;
+use super::error::{ApiError, full};
+use super::request::{Body, Id, Paging};
+use crate::core::attempt::State as Phase;
+use crate::event::Order;
+use crate::reactor::{Refused, client};
+use crate::store::answers::hex;
+use crate::unstarted;
+
+/// A panel with more lanes than this is refused.
+const PANEL_LIMIT: u32 = 256;
+
+pub(super) async fn submit(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Body(submit): Body<Submit>,
+) -> Result<(StatusCode, Json<AttemptView>), ApiError> {
+    let id = submit.assignment.attempt;
+    if app.store.free_bytes().is_some_and(|free| free < app.reserve) {
+        return Err(full());
+    }
+    let order = order(&submit, principal.name)?;
+    let assignment = submit.assignment;
+    let answer = app.supervisor.ask(move |world, effects, now| {
+        let known = world.core.attempt(id).is_some();
+        client::on_submit(world, effects, now, order, assignment)?;
+        let view = world.core.view(id).ok_or(Refused::NoSuchAttempt(id))?;
+        Ok::<_, Refused>((known, view))
+    });
+    let (known, view) = answer.await??;
+    Ok((if known { StatusCode::OK } else { StatusCode::CREATED }, Json(view)))
+}
+
+fn order(submit: &Submit, submitter: String) -> Result<Order, ApiError> {
+    let text = serde_json::to_vec(submit).map_err(|error| ApiError::bad("bad-body", error.to_string()))?;
+    if let Some(panel) = &submit.panel {
+        let named = (1..=200).contains(&panel.id.len());
+        if !named || panel.size == 0 || panel.size > PANEL_LIMIT {
+            return Err(ApiError::bad("bad-panel", "a panel has a name of 1 to 200 bytes and 1 to 256 lanes"));
+        }
+    }
+    let assignment = &submit.assignment;
+    Ok(Order {
+        digest: hex(&Sha256::digest(&text)),
+        submitter,
+        provider: assignment.provider,
+        model: assignment.model.clone(),
+        mode: assignment.mode,
+        execution_id: assignment.execution_id.clone(),
+        labels: submit.labels.clone(),
+        panel: submit.panel.clone(),
+        instance: assignment.instance.clone(),
+        deadline: assignment.timeout().and_then(|limit| {
+            let limit = time::Duration::try_from(limit).ok()?;
+            assignment.started_at.checked_add(limit)
+        }),
+    })
+}
+
+pub(super) async fn show(State(app): State<App>, Id(id): Id<AttemptId>) -> Result<Json<AttemptView>, ApiError> {
+    let view = app.supervisor.ask(move |world, _, _| world.core.view(id)).await?;
+    Ok(Json(view.ok_or(Refused::NoSuchAttempt(id))?))
+}
+
+pub(super) async fn list(
+    State(app): State<App>,
+    Query(paging): Query<Paging>,
+) -> Result<Json<Page<AttemptView>>, ApiError> {
+    let (limit, after) = (paging.limit(), paging.after::<AttemptId>()?);
+    let items = app.supervisor.ask(move |world, _, _| {
+        let older = world.core.attempts().range(..after.unwrap_or_else(AttemptId::last));
+        let items = older.rev().take(limit + 1).filter_map(|(id, _)| world.core.view(*id));
+        items.collect::<Vec<_>>()
+    });
+    Ok(Json(page(items.await?, limit, |view| view.attempt.to_string())))
+}
+
+/// Cuts the one item too many that shows that there is more.
+pub(super) fn page<T>(mut items: Vec<T>, limit: usize, place: impl Fn(&T) -> String) -> Page<T> {
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| more).map(place);
+    Page { items, next }
+}
+
+pub(super) async fn queue(
+    State(app): State<App>,
+    Query(paging): Query<Paging>,
+) -> Result<Json<Page<QueueEntry>>, ApiError> {
+    let (limit, after) = (paging.limit(), paging.after::<u32>()?.unwrap_or(0));
+    let items = app.supervisor.ask(move |world, _, _| world.core.queue_view(after, limit + 1)).await?;
+    Ok(Json(page(items, limit, |entry| entry.position.to_string())))
+}
+
+pub(super) async fn cancel(
+    State(app): State<App>,
+    Id(id): Id<AttemptId>,
+    Body(Cancel { signal }): Body<Cancel>,
+) -> Result<(StatusCode, Json<AttemptView>), ApiError> {
+    let assignment = app.store.assignment(id).await?;
+    let receipt = assignment.map(|assignment| unstarted::cancelled(&assignment, signal, OffsetDateTime::now_utc()));
+    let view = app.supervisor.ask(move |world, effects, now| {
+        client::on_cancel(world, effects, now, id, signal, receipt)?;
+        world.core.view(id).ok_or(Refused::NoSuchAttempt(id))
+    });
+    Ok((StatusCode::ACCEPTED, Json(view.await??)))
+}
+
+/// What an ended attempt left.
+struct End {
+    last_seq: u64,
+    answer: Option<(String, u64)>,
+}
+
+async fn end(app: &App, id: AttemptId) -> Result<End, ApiError> {
+    let end = app.supervisor.ask(move |world, _, _| {
+        let attempt = world.core.attempt(id).ok_or(Refused::NoSuchAttempt(id))?;
+        let end = || End { last_seq: attempt.last_seq, answer: attempt.answer.clone() };
+        Ok::<_, Refused>(matches!(attempt.state, Phase::Ended { .. }).then(end))
+    });
+    end.await??.ok_or_else(|| {
+        ApiError::new(StatusCode::NOT_FOUND, code::NOT_YET, format!("attempt {id} has not ended"))
+            .hint("follow its events, and ask again when it has")
+    })
+}
+
+pub(super) async fn receipt(State(app): State<App>, Id(id): Id<AttemptId>) -> Result<Json<Value>, ApiError> {
+    let end = end(&app, id).await?;
+    let last = app.store.events(id, end.last_seq.saturating_sub(1), 1).await?.pop();
+    match last.map(|event| event.body) {
+        Some(EventBody::Terminal { receipt, .. }) => Ok(Json(receipt)),
+        _ => Err(ApiError::new(
+            StatusCode::GONE,
+            "not-kept",
+            format!("the receipt of attempt {id} is not kept any more"),
+        )),
+    }
+}
+
+pub(super) async fn answer(State(app): State<App>, Id(id): Id<AttemptId>) -> Result<Response, ApiError> {
+    let end = end(&app, id).await?;
+    let Some((digest, _)) = end.answer else {
+        let message = format!("attempt {id} delivered no answer");
+        return Err(ApiError::new(StatusCode::NOT_FOUND, code::NO_ANSWER, message).hint("its receipt says why"));
+    };
+    let (file, bytes) = app.store.answer(id, &digest).await?;
+    let mut response = axum::body::Body::from_stream(ReaderStream::new(file)).into_response();
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes));
+    if let Ok(digest) = HeaderValue::try_from(digest) {
+        headers.insert(agent::wire::paths::DIGEST_HEADER, digest);
+    }
+    Ok(response)
+}

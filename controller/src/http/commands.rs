@@ -1,0 +1,105 @@
+//! The stream of commands to one worker. Derived from the state each time, so nothing queues up for a slow link.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+
+use agent::ids::WorkerId;
+use agent::transport::events::KEEP_ALIVE;
+use agent::wire::worker::{Command, CommandBody};
+use axum::extract::{Query, State};
+use axum::response::Sse;
+use axum::response::sse::{Event as Record, KeepAlive};
+use futures_util::stream::Stream;
+use http::HeaderMap;
+use serde::Deserialize;
+use tokio::sync::watch;
+use tracing::warn;
+use uuid::Uuid;
+
+use super::App;
+use super::error::ApiError;
+use super::request::{Id, last_event_id};
+use crate::core::worker::Order;
+use crate::reactor::{Refused, worker};
+
+/// Which registration listens.
+#[derive(Debug, Deserialize)]
+pub(super) struct Listener {
+    session: Uuid,
+}
+
+pub(super) async fn commands(
+    State(app): State<App>,
+    Id(id): Id<WorkerId>,
+    Query(Listener { session }): Query<Listener>,
+    headers: HeaderMap,
+) -> Result<Sse<impl Stream<Item = Result<Record, Infallible>>>, ApiError> {
+    let after = last_event_id(&headers)?;
+    let wake = app.hub.watch_worker(&id);
+    let mut teller = Teller { app, id, session, after, wake, pending: VecDeque::new() };
+    teller.look().await??;
+    let records = futures_util::stream::unfold(teller, |mut teller| async move {
+        let record = teller.next().await?;
+        Some((Ok(record), teller))
+    });
+    Ok(Sse::new(records).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
+}
+
+struct Teller {
+    app: App,
+    id: WorkerId,
+    session: Uuid,
+    after: u64,
+    wake: watch::Receiver<()>,
+    pending: VecDeque<(u64, Order)>,
+}
+
+impl Teller {
+    async fn next(&mut self) -> Option<Record> {
+        loop {
+            while let Some((seq, order)) = self.pending.pop_front() {
+                self.after = self.after.max(seq);
+                if let Some(body) = self.body(order).await? {
+                    let command = Command { seq, body };
+                    let record = Record::default().id(seq.to_string()).event("command").json_data(&command);
+                    return record.inspect_err(|error| warn!(%error, "a command has no JSON form")).ok();
+                }
+            }
+            tokio::select! {
+                biased;
+                () = self.app.shutdown.cancelled() => return None,
+                woken = self.wake.changed() => woken.ok()?,
+            }
+            // A newer registration listens by itself.
+            self.look().await.ok()?.ok()?;
+        }
+    }
+
+    async fn look(&mut self) -> Result<Result<(), Refused>, crate::supervisor::AskError> {
+        let (id, session, after) = (self.id.clone(), self.session, self.after);
+        let orders = self.app.supervisor.ask(move |world, _, _| {
+            worker::check_session(world, &id, session)?;
+            Ok(world.core.orders_after(&id, after))
+        });
+        Ok(orders.await?.map(|orders| self.pending.extend(orders)))
+    }
+
+    /// `None` ends the stream, `Some(None)` skips an order that cannot be carried out.
+    async fn body(&self, order: Order) -> Option<Option<CommandBody>> {
+        Some(Some(match order {
+            Order::Cancel { attempt, generation, signal } => CommandBody::Cancel { attempt, generation, signal },
+            Order::Release { attempt, generation } => CommandBody::Release { attempt, generation },
+            Order::Offer { attempt, generation } => match self.app.store.assignment(attempt).await {
+                Ok(Some(assignment)) => CommandBody::Offer { assignment: Box::new(assignment), generation },
+                Ok(None) => {
+                    warn!(%attempt, "an offered attempt has no assignment");
+                    return Some(None);
+                }
+                Err(failure) => {
+                    warn!(%failure, %attempt, "cannot read an assignment");
+                    return None;
+                }
+            },
+        }))
+    }
+}

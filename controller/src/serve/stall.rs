@@ -1,0 +1,93 @@
+//! Cuts connections whose peer has stopped reading: the reader comes back and resumes, and holds no memory meanwhile.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::serve::Listener;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+/// A peer that takes not one byte for so long is cut.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A listener whose connections are cut when they stall.
+pub(super) struct Stalls<L>(pub(super) L);
+
+impl<L: Listener> Listener for Stalls<L> {
+    type Io = Cut<L::Io>;
+    type Addr = L::Addr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        let (io, address) = self.0.accept().await;
+        (Cut { io, waiting: None }, address)
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        self.0.local_addr()
+    }
+}
+
+/// A connection that fails when a write makes no progress.
+pub(super) struct Cut<T> {
+    io: T,
+    /// Runs while a write waits.
+    waiting: Option<Pin<Box<Sleep>>>,
+}
+
+impl<T: AsyncWrite + Unpin> Cut<T> {
+    fn judge<R>(&mut self, context: &mut Context<'_>, outcome: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
+        if outcome.is_ready() {
+            self.waiting = None;
+            return outcome;
+        }
+        let deadline = || Box::pin(tokio::time::sleep_until(Instant::now() + PATIENCE));
+        match self.waiting.get_or_insert_with(deadline).as_mut().poll(context) {
+            Poll::Ready(()) => {
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer has stopped reading")))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Cut<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(context, buffer)
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Cut<T> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.io).poll_write(context, bytes);
+        self.judge(context, outcome)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.io).poll_write_vectored(context, slices);
+        self.judge(context, outcome)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let outcome = Pin::new(&mut self.io).poll_flush(context);
+        self.judge(context, outcome)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let outcome = Pin::new(&mut self.io).poll_shutdown(context);
+        self.judge(context, outcome)
+    }
+}

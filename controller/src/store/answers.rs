@@ -1,0 +1,132 @@
+//! Final answers: content-addressed files, or the local worker's own.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use agent::ids::AttemptId;
+use agent::link::Runner;
+use futures_util::StreamExt as _;
+use sha2::{Digest as _, Sha256};
+
+use super::{StoreError, Upload};
+
+/// Longest answer, in bytes.
+pub const ANSWER_LIMIT: u64 = 256 << 20;
+
+#[derive(Clone, Debug)]
+pub(super) enum Answers {
+    Directory(PathBuf),
+    OfRunner(Owner),
+}
+
+/// The local worker, and where its answers lie, also after it released their attempts.
+#[derive(Clone)]
+pub(super) struct Owner {
+    runner: Arc<dyn Runner>,
+    paths: Arc<Mutex<BTreeMap<AttemptId, PathBuf>>>,
+}
+
+impl From<Arc<dyn Runner>> for Owner {
+    fn from(runner: Arc<dyn Runner>) -> Self {
+        Self { runner, paths: Arc::default() }
+    }
+}
+
+impl Owner {
+    fn path(&self, id: AttemptId) -> Option<PathBuf> {
+        let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(path) = paths.get(&id) {
+            return Some(path.clone());
+        }
+        let path = self.runner.answer(id)?;
+        paths.insert(id, path.clone());
+        Some(path)
+    }
+}
+
+impl std::fmt::Debug for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Owner")
+    }
+}
+
+impl Answers {
+    pub(super) fn in_directory(dir: &Path) -> Result<Self, StoreError> {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .map_err(|source| StoreError::file("create", dir, source))?;
+        Ok(Self::Directory(dir.to_owned()))
+    }
+
+    pub(super) async fn keep(&self, id: AttemptId, digest: &str, mut upload: Upload) -> Result<u64, StoreError> {
+        let mut file = match self {
+            Self::Directory(dir) => {
+                let file = tempfile::Builder::new().prefix(".upload-").tempfile_in(dir);
+                Some((dir, file.map_err(|source| StoreError::file("create a file in", dir, source))?))
+            }
+            // The worker has the very same bytes; only the digest is checked.
+            Self::OfRunner(owner) => {
+                owner.path(id);
+                None
+            }
+        };
+        let mut hash = Sha256::new();
+        let mut bytes = 0;
+        while let Some(chunk) = upload.next().await {
+            let chunk = chunk.map_err(StoreError::Upload)?;
+            bytes += chunk.len() as u64;
+            if bytes > ANSWER_LIMIT {
+                return Err(StoreError::TooLong { limit: ANSWER_LIMIT });
+            }
+            hash.update(&chunk);
+            if let Some((dir, file)) = &mut file {
+                file.write_all(&chunk).map_err(|source| StoreError::file("write to", dir, source))?;
+            }
+        }
+        if hex(&hash.finalize()) != digest {
+            return Err(StoreError::DigestMismatch);
+        }
+        if let Some((dir, file)) = file {
+            let failed = |source| StoreError::file("keep an answer in", dir, source);
+            file.as_file().sync_all().map_err(failed)?;
+            file.persist(dir.join(digest)).map_err(|error| failed(error.error))?;
+            std::fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
+        }
+        Ok(bytes)
+    }
+
+    pub(super) async fn open(&self, id: AttemptId, digest: &str) -> Result<(tokio::fs::File, u64), StoreError> {
+        let path = match self {
+            Self::Directory(dir) => dir.join(digest),
+            Self::OfRunner(owner) => owner.path(id).ok_or_else(|| {
+                let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
+                StoreError::file("find", Path::new(&format!("answer of {id}")), gone)
+            })?,
+        };
+        let failed = |source| StoreError::file("open", &path, source);
+        let file = tokio::fs::File::open(&path).await.map_err(failed)?;
+        let bytes = file.metadata().await.map_err(failed)?.len();
+        Ok((file, bytes))
+    }
+
+    pub(super) fn free_bytes(&self) -> Option<u64> {
+        let Self::Directory(dir) = self else { return None };
+        let stat = nix::sys::statvfs::statvfs(dir.as_path()).ok()?;
+        Some(u64::from(stat.blocks_available()).saturating_mul(stat.fragment_size()))
+    }
+}
+
+/// Lower-case hexadecimal.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

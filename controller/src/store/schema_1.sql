@@ -1,0 +1,4 @@
+CREATE TABLE journal (seq INTEGER PRIMARY KEY, body TEXT NOT NULL);
+CREATE TABLE assignments (attempt TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE events (attempt TEXT NOT NULL, seq INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (attempt, seq));
+PRAGMA user_version = 1;

@@ -1,0 +1,181 @@
+//! Records in SQLite: write-ahead log, every commit synced, one connection that writes.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agent::assignment::Assignment;
+use agent::event::Event;
+use agent::ids::AttemptId;
+use futures_util::TryStreamExt as _;
+use serde::de::DeserializeOwned;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{Connection as _, Row as _};
+
+use super::StoreError;
+use crate::event::Entry;
+use crate::reactor::Effects;
+
+/// Scripts that bring a database from schema `index` to `index + 1`. Never edited, only added to.
+const MIGRATIONS: &[&str] = &[include_str!("schema_1.sql")];
+/// A read stops after so many bytes of events.
+const STRETCH_BYTES: usize = 1 << 20;
+
+#[derive(Clone, Debug)]
+pub(super) struct Sqlite {
+    path: PathBuf,
+    /// The one connection that writes.
+    writer: SqlitePool,
+    readers: SqlitePool,
+}
+
+impl Sqlite {
+    pub(super) async fn open(path: &Path) -> Result<Self, StoreError> {
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .foreign_keys(true)
+            .busy_timeout(Duration::from_secs(10));
+        let failed = |source| failure(path, source);
+        let writer = SqlitePoolOptions::new().max_connections(1).connect_with(options.clone()).await.map_err(failed)?;
+        let sqlite = Self {
+            path: path.to_owned(),
+            writer,
+            readers: SqlitePoolOptions::new().max_connections(4).connect_lazy_with(options.read_only(true)),
+        };
+        sqlite.migrate().await?;
+        Ok(sqlite)
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        let failed = |source| self.failed(source);
+        let mut connection = self.writer.acquire().await.map_err(failed)?;
+        let row = sqlx::query("PRAGMA user_version").fetch_one(&mut *connection).await.map_err(failed)?;
+        let found: i64 = row.try_get(0).map_err(failed)?;
+        let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+        if found > known {
+            return Err(StoreError::Newer { path: self.path.clone(), found, known });
+        }
+        for script in MIGRATIONS.iter().skip(usize::try_from(found).unwrap_or(0)) {
+            let mut transaction = connection.begin().await.map_err(failed)?;
+            sqlx::raw_sql(*script).execute(&mut *transaction).await.map_err(failed)?;
+            transaction.commit().await.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn failed(&self, source: sqlx::Error) -> StoreError {
+        failure(&self.path, source)
+    }
+
+    fn parse<T: DeserializeOwned>(&self, text: &str, place: impl FnOnce() -> String) -> Result<T, StoreError> {
+        serde_json::from_str(text).map_err(|error| StoreError::Damaged {
+            path: self.path.clone(),
+            place: place(),
+            reason: error.to_string(),
+        })
+    }
+
+    pub(super) async fn commit(&self, effects: &Effects) -> Result<(), StoreError> {
+        let failed = |source| self.failed(source);
+        let unserializable = |error: serde_json::Error| self.failed(sqlx::Error::Encode(error.into()));
+        let mut transaction = self.writer.begin().await.map_err(failed)?;
+        for (id, assignment) in &effects.assignments {
+            let text = serde_json::to_string(assignment).map_err(unserializable)?;
+            sqlx::query("INSERT INTO assignments (attempt, body) VALUES (?, ?)")
+                .bind(id.to_string())
+                .bind(text)
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed)?;
+        }
+        for (id, events) in &effects.events {
+            let id = id.to_string();
+            for event in events {
+                let text = serde_json::to_string(event).map_err(unserializable)?;
+                sqlx::query("INSERT INTO events (attempt, seq, body) VALUES (?, ?, ?)")
+                    .bind(&id)
+                    .bind(number(event.seq))
+                    .bind(text)
+                    .execute(&mut *transaction)
+                    .await
+                    .map_err(failed)?;
+            }
+        }
+        for entry in &effects.journal {
+            let text = serde_json::to_string(entry).map_err(unserializable)?;
+            sqlx::query("INSERT INTO journal (seq, body) VALUES (?, ?)")
+                .bind(number(entry.seq))
+                .bind(text)
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed)?;
+        }
+        transaction.commit().await.map_err(failed)
+    }
+
+    pub(super) async fn journal(&self) -> Result<Vec<Entry>, StoreError> {
+        let mut rows = sqlx::query("SELECT seq, body FROM journal ORDER BY seq").fetch(&self.writer);
+        let mut entries: Vec<Entry> = Vec::new();
+        while let Some(row) = rows.try_next().await.map_err(|source| self.failed(source))? {
+            let seq: i64 = row.try_get(0).map_err(|source| self.failed(source))?;
+            let text: &str = row.try_get(1).map_err(|source| self.failed(source))?;
+            let entry: Entry = self.parse(text, || format!("journal entry {seq}"))?;
+            let expected = entries.len() as u64 + 1;
+            if entry.seq != expected {
+                return Err(StoreError::Damaged {
+                    path: self.path.clone(),
+                    place: format!("journal entry {expected}"),
+                    reason: "it is missing".to_owned(),
+                });
+            }
+            entries.push(entry);
+        }
+        Ok(entries)
+    }
+
+    pub(super) async fn assignment(&self, id: AttemptId) -> Result<Option<Assignment>, StoreError> {
+        let row = sqlx::query("SELECT body FROM assignments WHERE attempt = ?")
+            .bind(id.to_string())
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(|source| self.failed(source))?;
+        let Some(row) = row else { return Ok(None) };
+        let text: &str = row.try_get(0).map_err(|source| self.failed(source))?;
+        self.parse(text, || format!("assignment of {id}")).map(Some)
+    }
+
+    pub(super) async fn events(&self, id: AttemptId, after: u64, max: usize) -> Result<Vec<Event>, StoreError> {
+        let mut rows = sqlx::query("SELECT seq, body FROM events WHERE attempt = ? AND seq > ? ORDER BY seq LIMIT ?")
+            .bind(id.to_string())
+            .bind(number(after))
+            .bind(i64::try_from(max).unwrap_or(i64::MAX))
+            .fetch(&self.readers);
+        let mut events = Vec::new();
+        let mut bytes = 0;
+        while let Some(row) = rows.try_next().await.map_err(|source| self.failed(source))? {
+            let seq: i64 = row.try_get(0).map_err(|source| self.failed(source))?;
+            let text: &str = row.try_get(1).map_err(|source| self.failed(source))?;
+            bytes += text.len();
+            events.push(self.parse(text, || format!("event {seq} of {id}"))?);
+            if bytes >= STRETCH_BYTES {
+                break;
+            }
+        }
+        Ok(events)
+    }
+}
+
+fn number(seq: u64) -> i64 {
+    i64::try_from(seq).unwrap_or(i64::MAX)
+}
+
+fn failure(path: &Path, source: sqlx::Error) -> StoreError {
+    // 13 is SQLITE_FULL; a full disk under the write-ahead log may also surface as a failed write (778).
+    let code = source.as_database_error().and_then(|error| error.code()).map(|code| code.into_owned());
+    match code.as_deref() {
+        Some("13" | "778") => StoreError::Full { path: path.to_owned() },
+        _ => StoreError::Database { path: path.to_owned(), source },
+    }
+}
