@@ -90,7 +90,13 @@ pub(super) async fn run(
         let Some(view) = place.step(&plan.id) else { break None };
         tell(record, place, &plan, &view, &mut told);
         seen(view.streams.stdout, view.streams.stderr);
-        if view.drained || matches!(view.phase, ChildPhase::NotStarted { .. }) || place.is_gone() {
+        // The pipes may reach their end before the child's end is collected: both must be known.
+        let over = match view.phase {
+            ChildPhase::NotStarted { .. } => true,
+            ChildPhase::Running { .. } => false,
+            ChildPhase::Exited { .. } => view.drained,
+        };
+        if over || place.is_gone() {
             break None;
         }
         if view.limit_reached && matches!(view.phase, ChildPhase::Running { .. }) {
@@ -259,9 +265,11 @@ fn tell(record: &mut Record, place: &Place, plan: &Plan<'_>, view: &StepState, t
         ChildPhase::Running { pid } => (*pid, None),
         ChildPhase::Exited { pid, end } => (*pid, Some(child_exit(end.exit))),
     };
+    // Once it has ended, nobody can say which process it was here.
+    let known = told.as_ref().map(|told| told.pid);
     let status = StepStatus {
         role: plan.role,
-        pid: place.host_pid(pid),
+        pid: known.unwrap_or_else(|| place.host_pid(pid)),
         running: exit.is_none(),
         exit_code: exit.and_then(ChildExit::receipt_code),
         drained: view.drained,
