@@ -192,7 +192,7 @@ impl Place {
                 Ok(inspection) => match inspection.state {
                     ContainerState::Running { pid, .. } => {
                         if self.first.replace(pid) != Some(pid) {
-                            self.cgroup = Cgroup::of(pid);
+                            self.cgroup = Cgroup::of(pid, &self.container);
                         }
                         if let Ok(pid) = i32::try_from(pid) {
                             self.listener.expect_peer(pid);

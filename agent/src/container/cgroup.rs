@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::container::ContainerId;
+
 /// Where a container's counters are. Keep it in the journal: after a restart of ours it is still right.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cgroup {
@@ -25,16 +27,16 @@ pub enum GroupState {
 }
 
 impl Cgroup {
-    /// The group of a running container. `None` where it cannot be seen (another machine, macOS), or when the process
-    /// shares our own group, as in a rootless engine without a manager: its counters would not be the container's.
+    /// The group of a running container. `None` where it cannot be seen (another machine, macOS), or when the container
+    /// has none of its own, as with a rootless engine on cgroup v1: the counters would be the engine's. Engines put the
+    /// container's id into the group's name.
     #[must_use]
-    pub fn of(pid: u32) -> Option<Self> {
+    pub fn of(pid: u32, id: &ContainerId) -> Option<Self> {
         let table = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-        let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        Self::parse(&table, &own, Path::new("/sys/fs/cgroup"))
+        Self::parse(&table, id, Path::new("/sys/fs/cgroup"))
     }
 
-    fn parse(table: &str, own: &str, root: &Path) -> Option<Self> {
+    fn parse(table: &str, id: &ContainerId, root: &Path) -> Option<Self> {
         let find = |text: &str, wanted: &str| -> Option<String> {
             text.lines().find_map(|line| {
                 let mut fields = line.splitn(3, ':');
@@ -44,7 +46,7 @@ impl Cgroup {
         };
         let (version, controller) = if find(table, "memory").is_some() { (1, "memory") } else { (2, "") };
         let path = find(table, controller)?;
-        if path == "/" || find(own, controller).as_deref() == Some(path.as_str()) {
+        if !path.contains(id.as_str()) {
             return None;
         }
         let base = if version == 1 { root.join("memory") } else { root.to_owned() };
@@ -100,15 +102,15 @@ mod tests {
     #[test]
     fn both_hierarchies_are_found() {
         let v1 = "12:memory:/docker/abc\n1:name=systemd:/docker/abc\n0::/\n";
-        let found = Cgroup::parse(v1, "12:memory:/\n", Path::new("/cg")).unwrap();
+        let found = Cgroup::parse(v1, &ContainerId::new("abc"), Path::new("/cg")).unwrap();
         assert_eq!(found.memory, Path::new("/cg/memory/docker/abc"));
         let v2 = "0::/machine.slice/libpod-abc.scope/container\n";
-        let found = Cgroup::parse(v2, "0::/user.slice\n", Path::new("/cg")).unwrap();
+        let found = Cgroup::parse(v2, &ContainerId::new("abc"), Path::new("/cg")).unwrap();
         assert_eq!(found.memory, Path::new("/cg/machine.slice/libpod-abc.scope/container"));
     }
 
     #[test]
-    fn our_own_group_is_never_taken_for_the_containers() {
-        assert_eq!(Cgroup::parse("0::/user.slice/x\n", "0::/user.slice/x\n", Path::new("/cg")), None);
+    fn a_group_of_the_engine_is_never_taken_for_the_containers() {
+        assert_eq!(Cgroup::parse("0::/user.slice/x\n", &ContainerId::new("abc"), Path::new("/cg")), None);
     }
 }

@@ -51,6 +51,7 @@ pub struct EngineInfo {
     /// Bytes.
     pub memory: u64,
     pub limits: LimitSupport,
+    pub ceilings: Ceilings,
     /// Engine clock minus our clock in milliseconds; `None` when the engine does not tell the time.
     pub clock_skew_ms: Option<i64>,
     pub warnings: Vec<String>,
@@ -64,6 +65,36 @@ pub struct LimitSupport {
     pub swap: bool,
     pub pids: bool,
     pub cpus: bool,
+}
+
+/// The highest `ulimit`s that a container can be given: neither we nor the engine's process can go above them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ceilings {
+    pub open_files: u64,
+    pub processes: u64,
+}
+
+impl Ceilings {
+    /// Ours, and the engine's where its process can be seen.
+    pub(crate) fn of(engine: Option<i32>) -> Self {
+        let own = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+        let theirs =
+            engine.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()).unwrap_or_default();
+        let hard = |name: &str| hard_limit(&own, name).min(hard_limit(&theirs, name));
+        Self { open_files: hard("Max open files"), processes: hard("Max processes") }
+    }
+}
+
+/// The hard limit of one row; no row, or `unlimited`, is no limit.
+fn hard_limit(table: &str, name: &str) -> u64 {
+    let row = table.lines().find_map(|line| line.strip_prefix(name));
+    row.and_then(|row| row.split_whitespace().nth(1)?.parse().ok()).unwrap_or(u64::MAX)
+}
+
+impl LimitSupport {
+    /// Rootless on cgroup v1: limits are taken and ignored.
+    pub const NONE: Self = Self { memory: false, swap: false, pids: false, cpus: false };
 }
 
 impl EngineInfo {

@@ -1,6 +1,14 @@
 //! Checks of this machine as data: what was looked at, what was seen, what to do. Printing is the command's.
 
+mod engine; // the engine and what it can enforce
+mod host; // disk, git, the working directory
+
+use std::path::PathBuf;
+
 use serde::Serialize;
+
+use crate::container::discover::{self, Surroundings};
+use crate::descriptor::Provider;
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -21,4 +29,54 @@ pub struct Check {
     pub saw: String,
     /// What to do; empty when all is well.
     pub remedy: String,
+}
+
+impl Check {
+    fn ok(name: &'static str, saw: impl Into<String>) -> Self {
+        Self { name, state: State::Ok, saw: saw.into(), remedy: String::new() }
+    }
+
+    fn warn(name: &'static str, saw: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { name, state: State::Warn, saw: saw.into(), remedy: remedy.into() }
+    }
+
+    fn fail(name: &'static str, saw: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { name, state: State::Fail, saw: saw.into(), remedy: remedy.into() }
+    }
+}
+
+/// What to look at.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `--engine` as given.
+    pub engine: Option<String>,
+    pub around: Surroundings,
+    /// Where attempts are kept; it need not exist yet.
+    pub state_dir: PathBuf,
+    /// A working directory to check.
+    pub cwd: Option<PathBuf>,
+    /// Images by provider, as configured.
+    pub images: Vec<(Provider, String)>,
+}
+
+/// Runs all checks; never fails, each trouble is a check of its own.
+pub async fn run(config: &Config) -> Vec<Check> {
+    let mut checks = Vec::new();
+    match discover::connect(config.engine.as_deref(), &config.around).await {
+        Ok(found) => {
+            checks.extend(engine::checks(&found, &config.state_dir));
+            checks.extend(engine::images(&found, &config.images).await);
+        }
+        Err(error) => {
+            let text = error.to_string();
+            let (saw, remedy) = text.rsplit_once('\n').unwrap_or((&text, ""));
+            checks.push(Check::fail("engine", saw, remedy));
+        }
+    }
+    checks.push(host::git().await);
+    checks.push(host::disk("disk-state", &config.state_dir));
+    if let Some(cwd) = &config.cwd {
+        checks.extend(host::worktree(cwd, &config.state_dir).await);
+    }
+    checks
 }

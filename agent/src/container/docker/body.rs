@@ -16,6 +16,8 @@ use crate::container::spec::{Access, ContainerSpec, HOME, HOSTNAME, Mount, Syste
 
 /// Open files: enough for every CLI seen, and at most what this machine allows us.
 const NOFILE: u64 = 65_536;
+/// Processes of the lane's user, on the whole machine.
+const NPROC: u64 = 1 << 20;
 /// Shared memory, bytes.
 const SHM: i64 = 64 << 20;
 
@@ -58,7 +60,7 @@ fn host_config(spec: &ContainerSpec, engine: &EngineInfo, seccomp: &str, mounts:
         memory_swap: Some(memory).filter(|_| engine.limits.memory && engine.limits.swap),
         nano_cpus: limits.cpus.filter(|_| engine.limits.cpus).map(nano_cpus),
         pids_limit: Some(i64::from(limits.pids)).filter(|_| engine.limits.pids),
-        ulimits: Some(ulimits(engine.kind)),
+        ulimits: Some(ulimits(engine)),
         init: Some(false),
         log_config: Some(log_config(engine.kind)),
         network_mode: Some("none".to_owned()),
@@ -123,21 +125,16 @@ fn log_config(kind: EngineKind) -> HostConfigLogConfig {
 }
 
 /// Lowered to what this machine allows: an engine without the right to raise limits cannot start a container otherwise.
-fn ulimits(kind: EngineKind) -> Vec<ResourcesUlimits> {
-    use nix::sys::resource::{Resource, getrlimit};
-    let hard = |resource| getrlimit(resource).map_or(u64::MAX, |(_, hard)| hard);
+fn ulimits(engine: &EngineInfo) -> Vec<ResourcesUlimits> {
     let limit = |name: &str, value: u64| {
         let value = i64::try_from(value).unwrap_or(i64::MAX);
         ResourcesUlimits { name: Some(name.to_owned()), soft: Some(value), hard: Some(value) }
     };
-    let mut limits = vec![limit("nofile", hard(Resource::RLIMIT_NOFILE).min(NOFILE)), limit("core", 0)];
-    // Podman asks for a huge nproc of its own accord; pids of the container are limited by its cgroup.
-    #[cfg(target_os = "linux")]
-    if kind == EngineKind::Podman {
-        limits.push(limit("nproc", hard(Resource::RLIMIT_NPROC).min(1 << 20)));
+    let mut limits = vec![limit("nofile", engine.ceilings.open_files.min(NOFILE)), limit("core", 0)];
+    // Podman asks for a huge number of its own accord; processes of the container are limited by its control group.
+    if engine.kind == EngineKind::Podman {
+        limits.push(limit("nproc", engine.ceilings.processes.min(NPROC)));
     }
-    #[cfg(not(target_os = "linux"))]
-    let _ = kind;
     limits
 }
 

@@ -1,9 +1,9 @@
 //! The engine's HTTP interface. Only this folder names the client library; every call has a deadline.
 
 mod body;
+mod raw;
 mod read;
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use std::time::Duration;
 use bollard::query_parameters as query;
 use bollard::{ClientVersion, Docker};
 use futures_util::StreamExt;
+use serde_json::Value;
 
-use crate::container::info::{EngineInfo, EngineKind};
+use crate::container::info::{Ceilings, EngineInfo, EngineKind, LimitSupport};
 use crate::container::isolation::IsolationReport;
 use crate::container::spec::{ContainerId, ContainerSpec, Labels};
 use crate::container::{ContainerState, Delivered, EngineError, Found, Image, Inspection, seccomp};
@@ -60,11 +61,11 @@ impl Engine {
         };
         // Asked first by hand: the client library folds "refused", "no permission" and "no such file" into one text.
         let probe = tokio::time::timeout(ASK, tokio::net::UnixStream::connect(socket)).await;
-        match probe {
-            Ok(Ok(_)) => {}
+        let engine_pid = match probe {
+            Ok(Ok(stream)) => stream.peer_cred().ok().and_then(|peer| peer.pid()),
             Ok(Err(source)) => return Err(unreachable(connect_reason(&source))),
             Err(_) => return Err(unreachable(format!("no connection within {} s", ASK.as_secs()))),
-        }
+        };
         let docker = Docker::connect_with_unix(&address, WORK.as_secs(), bollard::API_DEFAULT_VERSION)
             .map_err(|source| unreachable(source.to_string()))?;
         let version = within(&address, "tell its version", ASK, docker.version()).await?;
@@ -73,7 +74,16 @@ impl Engine {
             .map_err(|source| unreachable(source.to_string()))?;
         let asked = time::OffsetDateTime::now_utc();
         let info = within(&address, "describe itself", ASK, docker.info()).await?;
-        let info = read::info(socket, &version, &agreed, &info, asked);
+        let mut info = read::info(socket, &version, &agreed, &info, asked);
+        info.ceilings = Ceilings::of(engine_pid);
+        if info.kind == EngineKind::Podman && !info.rootless {
+            // Podman 4 says it only in a field of its own.
+            let told = raw::get(&address, "describe itself", "/info", ASK).await?;
+            info.rootless = told.get("Rootless").and_then(Value::as_bool).unwrap_or(false);
+            if info.rootless && info.cgroup == Some(1) {
+                info.limits = LimitSupport::NONE;
+            }
+        }
         let waiting = docker.clone().with_timeout(FOREVER);
         Ok(Self { docker, waiting, info: Arc::new(info) })
     }
@@ -189,7 +199,19 @@ impl Engine {
     }
 
     async fn look(&self, id: &ContainerId) -> Result<bollard::models::ContainerInspectResponse, EngineError> {
-        self.call_on("inspect", id, ASK, self.docker.inspect_container(id.as_str(), None)).await
+        let operation = format!("inspect container {id}");
+        let path = format!("/v{}/containers/{}/json", self.info.api, id.as_str());
+        match raw::get(&self.info.address, &operation, &path, ASK).await {
+            Ok(mut json) => {
+                if let Some(status) = json.pointer_mut("/State/Status") {
+                    raw::docker_words(status);
+                }
+                serde_json::from_value(json)
+                    .map_err(|error| EngineError::Answer { operation, reason: error.to_string() })
+            }
+            Err(EngineError::Refused { status: 404, .. }) => Err(EngineError::Gone { container: id.clone() }),
+            Err(error) => Err(error),
+        }
     }
 
     /// What is really in force on a created (better: a started) container, read back from the engine.
@@ -280,9 +302,16 @@ impl Engine {
     /// # Errors
     /// The engine could not be asked.
     pub async fn list(&self, owner: &OwnerId) -> Result<Vec<Found>, EngineError> {
-        let filters = HashMap::from([("label".to_owned(), vec![format!("{}={owner}", Labels::OWNER)])]);
-        let options = query::ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
-        let listed = self.call("list containers", ASK, self.docker.list_containers(Some(options))).await?;
+        let operation = "list containers";
+        // An owner id is letters, digits and `._-`, so only the JSON around it needs the percent signs.
+        let filters = format!("%7B%22label%22%3A%5B%22{}%3D{owner}%22%5D%7D", Labels::OWNER);
+        let path = format!("/v{}/containers/json?all=true&filters={filters}", self.info.api);
+        let mut json = raw::get(&self.info.address, operation, &path, ASK).await?;
+        for state in json.as_array_mut().into_iter().flatten().filter_map(|one| one.get_mut("State")) {
+            raw::docker_words(state);
+        }
+        let listed: Vec<bollard::models::ContainerSummary> = serde_json::from_value(json)
+            .map_err(|error| EngineError::Answer { operation: operation.to_owned(), reason: error.to_string() })?;
         // The filter is the engine's; the check is ours.
         Ok(listed.iter().filter_map(read::found).filter(|found| found.labels.owner == *owner).collect())
     }

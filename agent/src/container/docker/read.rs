@@ -12,7 +12,7 @@ use bollard::models::{
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::container::info::{EngineInfo, EngineKind, LimitSupport, normal_arch};
+use crate::container::info::{Ceilings, EngineInfo, EngineKind, LimitSupport, normal_arch};
 use crate::container::isolation::{IsolationReport, KernelReport, Limit, LimitReport, MountReport, SelinuxState};
 use crate::container::spec::{Access, ContainerId, ContainerSpec, Labels, SystemPaths};
 use crate::container::{ContainerState, EngineError, Found, Image, Inspection};
@@ -96,6 +96,7 @@ pub(super) fn info(
         storage_driver: info.driver.clone().unwrap_or_default(),
         cpus: info.ncpu.and_then(|count| u32::try_from(count).ok()).unwrap_or(0),
         memory: info.mem_total.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0),
+        ceilings: Ceilings::of(None),
         limits: LimitSupport {
             memory: real && info.memory_limit == Some(true),
             swap: real && info.swap_limit == Some(true),
@@ -216,12 +217,14 @@ pub(super) fn isolation(
     report
 }
 
-/// Docker repeats our `ALL`; Podman lists each default capability by name.
+/// Docker repeats our `ALL`; Podman lists each capability of its default set by name. These are in every version's set.
+const DEFAULTS: &[&str] = &["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID", "SETPCAP", "KILL"];
+
 fn capabilities_dropped(host: &HostConfig, kind: EngineKind) -> bool {
     let added = host.cap_add.as_ref().is_some_and(|list| !list.is_empty());
     let dropped = host.cap_drop.as_deref().unwrap_or_default();
     let all = dropped.iter().any(|name| name.eq_ignore_ascii_case("all"))
-        || (kind == EngineKind::Podman && dropped.iter().any(|name| name == "CAP_SETUID"));
+        || (kind == EngineKind::Podman && DEFAULTS.iter().all(|name| dropped.iter().any(|have| have.ends_with(name))));
     all && !added
 }
 

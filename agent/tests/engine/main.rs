@@ -1,0 +1,9 @@
+//! The engine layer on the real engines of this machine: Docker, Podman as root, Podman of an ordinary user.
+//! `deploy/engines up` and `images/build` make what is needed; `tests/run` calls both.
+
+mod fixture;
+
+mod discovery; // which engine, and why not another
+mod end; // causes, removal, sweep
+mod owner; // whose files
+mod profile; // what the container cannot do
