@@ -1,6 +1,8 @@
 //! The engine layer on the real engines of this machine: Docker, Podman as root, Podman of an ordinary user.
 //! `deploy/engines up` and `images/build` make what is needed; `tests/run` calls both.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod fixture;
 
 mod discovery; // which engine, and why not another
