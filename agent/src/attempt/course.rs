@@ -5,12 +5,13 @@ use serde_json::{Value, json};
 use super::Deps;
 use super::ending::Endings;
 use super::journal::{Ending, Entry};
+use super::login::Login;
 use super::outcome::{Course, Judged, not_run};
 use super::place::Place;
 use super::record::Record;
 use super::site::{self, SiteError, Written};
 use super::step::{self, StepEnd};
-use super::stop::{Stop, failed};
+use super::stop::{Stop, describe, failed};
 use crate::assignment::Assignment;
 use crate::descriptor::InnerSandbox;
 use crate::driver::{self, ChildExit, Driver, Environment, InnerState, Lane, Step};
@@ -41,6 +42,8 @@ pub(super) struct Attempt<'a> {
     pub(super) place: Option<Place>,
     /// What every step finds in its environment.
     environment: Environment,
+    /// The instance's stored login, while this attempt holds it.
+    login: Option<Login>,
     /// A writer's worktree before the run.
     written: Option<Written>,
     pub(super) driver: &'static dyn Driver,
@@ -89,6 +92,7 @@ impl<'a> Attempt<'a> {
             endings,
             place: None,
             environment: Environment::new(),
+            login: None,
             written: None,
             driver,
             lane,
@@ -99,11 +103,12 @@ impl<'a> Attempt<'a> {
 
     /// Runs the attempt to its result. Never fails: whatever happens is a result.
     pub(super) async fn run(&mut self) -> Outcome {
-        let stop = match self.go().await {
-            Ok(outcome) => return outcome,
-            Err(stop) => stop,
+        let outcome = match self.go().await {
+            Ok(outcome) => outcome,
+            Err(stop) => (self.stopped(stop), None),
         };
-        (self.stopped(stop), None)
+        self.return_login().await;
+        outcome
     }
 
     /// The facts for the receipt, and the container that is still to be removed.
@@ -121,7 +126,9 @@ impl<'a> Attempt<'a> {
             });
         }
         self.check(BEFORE_PREFLIGHT)?;
+        self.take_login().await?;
         self.prepare().await?;
+        self.bring_login().await?;
         let executable = self.resolve().await?;
         self.check(BEFORE_PREFLIGHT)?;
         let Some(executable) = executable else {
@@ -180,6 +187,46 @@ impl<'a> Attempt<'a> {
             Err(SiteError::NoImage(message)) => Err(failed(Status::UnavailableCli, message)),
             Err(SiteError::Other { message, code }) => Err(Stop::Launcher { message, code }),
         }
+    }
+
+    /// The stored login of the attempt's instance, held alone until the attempt is over.
+    async fn take_login(&mut self) -> Result<(), Stop> {
+        let instance = self.assignment.instance.as_ref().and_then(|id| self.deps.instances.get(id));
+        let Some(home) = instance.and_then(|instance| instance.home.as_deref()) else { return Ok(()) };
+        // What the driver writes itself (a key, say) is no login to be renewed.
+        let own = self.driver.workload(&self.lane, self.driver.executable(), InnerState::Enforced).files;
+        let written = |name: &str| own.iter().any(|file| file.path == format!("{}/{name}", self.lane.home));
+        let names: Vec<_> = self.driver.login_files().iter().filter(|name| !written(name)).copied().collect();
+        match Login::take(home, &names, &mut self.endings).await {
+            Ok(login) => {
+                self.login = login;
+                Ok(())
+            }
+            Err(Ok(why)) => {
+                self.record.enter(Entry::Ending { why, role: None })?;
+                Err(Stop::Ending { why, phase: BEFORE_PREFLIGHT })
+            }
+            Err(Err(error)) => Err(Stop::Launcher { message: describe(&error), code: None }),
+        }
+    }
+
+    async fn bring_login(&mut self) -> Result<(), Stop> {
+        let fresh = !self.record_has_workload();
+        if let (Some(login), Some(place), true) = (&self.login, &mut self.place, fresh) {
+            let brought = login.bring(place, &self.lane.home).await;
+            brought.map_err(|error| Stop::Launcher { message: describe(&error), code: None })?;
+        }
+        Ok(())
+    }
+
+    async fn return_login(&mut self) {
+        let (Some(login), Some(place)) = (&mut self.login, &mut self.place) else { return };
+        let fact = match login.take_back(place, &self.lane.home).await {
+            Ok(false) => json!("used"),
+            Ok(true) => json!("renewed"),
+            Err(error) => json!({"lost": describe(&error)}),
+        };
+        self.facts.insert("login".to_owned(), fact);
     }
 
     fn record_has_workload(&self) -> bool {

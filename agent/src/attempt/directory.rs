@@ -26,6 +26,10 @@ use crate::ids::{AttemptId, Generation, OwnerId};
 /// Longest path of a unix socket that every supported system takes.
 const SOCKET_PATH_MAX: usize = 103;
 
+/// File that holds space for the result, and its size in bytes: journal line, receipt and terminal event.
+const RESERVE: &str = "reserve";
+const RESERVED: usize = 192 * 1024;
+
 /// The root of a worker's durable state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateDir {
@@ -272,6 +276,22 @@ impl AttemptDir {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
         }
+    }
+
+    /// Sets space aside for the attempt's own end: a disk that fills up meanwhile still takes the result.
+    ///
+    /// # Errors
+    /// There is not even this much space: the attempt must not start.
+    pub fn reserve(&self) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(self.file(RESERVE))?;
+        // A hole would promise nothing: the bytes are really written.
+        (&file).write_all(&vec![0; RESERVED])?;
+        file.sync_all()
+    }
+
+    /// Gives the reserved space back, right before the result is written.
+    pub fn release_reserve(&self) {
+        let _ = fs::remove_file(self.file(RESERVE));
     }
 
     /// A small text that a later driver of the attempt may need; `None` if it was never written.

@@ -11,6 +11,7 @@ pub mod journal; // the line before each step, and the state as its fold
 pub mod outcome; // what the attempt came to
 mod course; // from the first check to the result
 mod ending; // cancel and deadline
+mod login; // the instance's stored login
 mod fault; // named points at which tests kill the process
 mod place; // the container with its supervisor
 mod preflight; // the driver's own checks
@@ -33,11 +34,12 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 
 use crate::assignment::Assignment;
+use crate::config::Instance;
 use crate::container::image::PullPolicy;
 use crate::descriptor::Provider;
 use crate::event::{EventBody, Phase};
 use crate::eventlog::EventLog;
-use crate::ids::WorkerId;
+use crate::ids::{InstanceId, WorkerId};
 use crate::wire::attempt::CancelSignal;
 use course::{Attempt, Outcome};
 use directory::{Accepted, AttemptDir, StateDir};
@@ -63,6 +65,8 @@ pub struct Deps {
     /// Configured image of a provider; others use `laneyard/<provider>:current`.
     pub images: BTreeMap<Provider, String>,
     pub pull: PullPolicy,
+    /// Configured accounts of this worker.
+    pub instances: BTreeMap<InstanceId, Instance>,
 }
 
 /// An accepted attempt that waits to be driven.
@@ -89,6 +93,7 @@ pub fn begin(
 ) -> io::Result<Driving> {
     let mut record = Record::open(dir, log)?;
     if !record.standing().terminal {
+        record.dir().reserve()?;
         record.enter(if adopted { Entry::Adopted } else { Entry::Accepted })?;
         record.phase(Phase::Accepted);
     }
@@ -105,6 +110,7 @@ impl Driving {
         if self.record.standing().judged.is_none() && !self.record.standing().terminal {
             let ((judged, answer), unfinished) = self.judge().await;
             left = unfinished;
+            self.record.dir().release_reserve();
             let judged = self.keep_answer(judged, answer).await;
             self.insist(Entry::Judged { judged: Box::new(judged) }).await;
         }
@@ -115,6 +121,7 @@ impl Driving {
             self.tell_the_end().await;
         }
         if !self.record.standing().removed {
+            self.record.dir().release_reserve();
             teardown::remove_private(&self.record);
             self.insist(Entry::Removed).await;
         }

@@ -37,6 +37,10 @@ impl Driver for Claude {
         variables::environment(lane)
     }
 
+    fn login_files(&self) -> &'static [&'static str] {
+        &[".claude/.credentials.json"]
+    }
+
     fn hosts(&self, lane: &Lane) -> Vec<String> {
         variables::hosts(lane)
     }

@@ -32,6 +32,10 @@ impl Driver for Codex {
         config::environment(lane)
     }
 
+    fn login_files(&self) -> &'static [&'static str] {
+        &[".codex/auth.json"]
+    }
+
     fn hosts(&self, lane: &Lane) -> Vec<String> {
         config::hosts(lane)
     }

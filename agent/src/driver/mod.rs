@@ -212,6 +212,8 @@ pub trait Driver: Send + Sync {
     /// The driver's complete variables for its steps: what passed plus what silences other traffic and bounds retries.
     /// `HOME`, `PATH`, proxy and locale variables are the attempt's business.
     fn environment(&self, lane: &Lane) -> Environment;
+    /// Files below HOME that hold the CLI's stored login.
+    fn login_files(&self) -> &'static [&'static str];
     /// Exact hosts (`host:port`) the CLI needs, its configured endpoint included.
     fn hosts(&self, lane: &Lane) -> Vec<String>;
     /// The environment guard under `deny` (runner section 6): the message of the block, naming variables only.
