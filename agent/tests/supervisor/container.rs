@@ -110,6 +110,23 @@ async fn wait_until_full(world: &World) {
 }
 
 #[tokio::test]
+async fn a_memory_limit_ends_the_provider_and_not_its_supervisor() {
+    let world = World::contained();
+    let (supervisor, mut notices) = world.call().await;
+    world.run(&supervisor, "first", "until [ $(cat /proc/self/oom_score_adj) = 500 ]; do :; done").await;
+    finished(&mut notices, "first").await;
+    world.run(&supervisor, "glutton", "exec perl -e 'push @a, q(x) x 1048576 while 1'").await;
+    assert_eq!(exited(&mut notices, "glutton").await.exit, Exit::Signal(libc::SIGKILL));
+    // A file counts as memory too, while it is written; it must neither stop nor kill anything.
+    let total = 400_u64 << 20;
+    world.run(&supervisor, "flood", &format!("head -c {total} /dev/zero")).await;
+    let (end, streams) = finished(&mut notices, "flood").await;
+    assert_eq!((end.exit, streams.stdout, streams.dropped), (Exit::Code(0), total, 0));
+    let pid = world.inspect("{{.State.Pid}}").parse().unwrap();
+    assert!(crate::world::resident(pid) < 8 << 10, "{} KiB", crate::world::resident(pid));
+}
+
+#[tokio::test]
 async fn stopping_the_container_asks_the_step_first() {
     let mut world = World::contained();
     let (supervisor, mut notices) = world.call().await;

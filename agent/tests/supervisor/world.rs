@@ -55,6 +55,7 @@ impl World {
         command.args(["run", "--rm", "--name", &name, "--read-only", "--network", "none", "--cap-drop", "ALL"]);
         command.args(["--security-opt", "no-new-privileges", "--user", "1000:1000", "--pids-limit", "256"]);
         command.args(["--tmpfs", "/tmp", "--tmpfs", "/home/lane:uid=1000,mode=0700", "--stop-timeout", "10"]);
+        command.args(["--memory", "128m", "--memory-swap", "128m"]);
         command.arg("--volume").arg(format!("{}:/run/laneyard:ro", dir.path().display()));
         for host in ["/usr", "/bin", "/lib", "/lib64", "/etc"].into_iter().filter(|host| Path::new(host).exists()) {
             command.arg("--volume").arg(format!("{host}:{host}:ro"));
