@@ -286,3 +286,6 @@ pub struct Delivered {
     pub usage: Option<Usage>,
     pub cost_usd: Option<serde_json::Number>,
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use crate::event::EventBody;
 use crate::receipt::Usage;
 
 /// Fields that are looked at.
-pub(super) const KEYS: [&str; 18] = [
+pub(super) const KEYS: [&str; 19] = [
     "type",
     "subtype",
     "parent_tool_use_id",
@@ -25,6 +25,7 @@ pub(super) const KEYS: [&str; 18] = [
     "total_cost_usd",
     "error",
     "rate_limit_info",
+    "api_error_params",
     "model",
     "tool_name",
     "decision_reason",
@@ -49,6 +50,7 @@ pub(super) struct Record<'a> {
     total_cost_usd: Option<Raw<'a>>,
     pub error: Option<Raw<'a>>,
     rate_limit_info: Option<Raw<'a>>,
+    api_error_params: Option<Raw<'a>>,
     pub model: Option<Raw<'a>>,
     pub tool_name: Option<Raw<'a>>,
     pub decision_reason: Option<Raw<'a>>,
@@ -72,6 +74,7 @@ impl<'a> Record<'a> {
             total_cost_usd,
             error,
             rate_limit_info,
+            api_error_params,
             model,
             tool_name,
             decision_reason,
@@ -92,6 +95,7 @@ impl<'a> Record<'a> {
             total_cost_usd,
             error,
             rate_limit_info,
+            api_error_params,
             model,
             tool_name,
             decision_reason,
@@ -109,7 +113,9 @@ impl<'a> Record<'a> {
 
     /// When the account's window opens again, if this says that requests are rejected; epoch seconds.
     pub(super) fn rejected_until(&self) -> Option<i64> {
-        let [status, resets_at] = self.rate_limit_info?.fields(&["status", "resetsAt"])?;
+        // A `rate_limit_event` has it at the top, an assistant's error message among its parameters.
+        let inner = || self.api_error_params?.fields(&["rate_limit_info"])?[0];
+        let [status, resets_at] = self.rate_limit_info.or_else(inner)?.fields(&["status", "resetsAt"])?;
         json::is(status, "rejected").then_some(())?;
         resets_at?.number()?.as_i64()
     }

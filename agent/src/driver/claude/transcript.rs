@@ -88,6 +88,7 @@ impl Seen {
             result.tell(events);
             self.last_result = Some(result);
         } else if record.is("assistant") {
+            self.resets_at = record.rejected_until().or(self.resets_at);
             self.main.assistant(&record);
             self.blocks.assistant(&record, events);
         } else if record.is("user") {
@@ -154,9 +155,10 @@ impl ClaudeTranscript {
         );
         let sandbox_failures = self.seen.blocks.sandbox_failures();
         let resets_at = self.seen.resets_at;
+        let diagnosis = last.and_then(|result| result.text.as_deref()).map(evidence::message);
         let verdict = verdict.unwrap_or_else(|| self.parse());
-        if let Verdict::Failed { status: Status::UsageExhausted, message, .. } = &verdict {
-            events.push(EventBody::QuotaExhausted { message: message.clone(), resets_at });
+        if matches!(verdict, Verdict::Failed { status: Status::UsageExhausted, .. }) {
+            events.push(EventBody::QuotaExhausted { message: diagnosis.unwrap_or_default(), resets_at });
         }
         Judgement { verdict, terminal_success, evidence, tool_denial: None, sandbox_failures }
     }

@@ -154,10 +154,11 @@ impl CodexTranscript {
             self.stderr.counts(),
         );
         let sandbox_failures = self.seen.items.sandbox_failures();
+        let diagnosis = failure.flatten().map(evidence::message);
         let verdict = verdict.unwrap_or_else(|| self.parse(exhausted));
-        if let Verdict::Failed { status: Status::UsageExhausted, message, .. } = &verdict {
+        if matches!(verdict, Verdict::Failed { status: Status::UsageExhausted, .. }) {
             // Exec names the reset time in prose only, which is never parsed.
-            events.push(EventBody::QuotaExhausted { message: message.clone(), resets_at: None });
+            events.push(EventBody::QuotaExhausted { message: diagnosis.unwrap_or_default(), resets_at: None });
         }
         Judgement { verdict, terminal_success, evidence, tool_denial: None, sandbox_failures }
     }
