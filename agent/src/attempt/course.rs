@@ -267,15 +267,11 @@ impl<'a> Attempt<'a> {
             self.tell_inner(asked, &known, None);
             return Ok(if known == "enforced" { InnerState::Enforced } else { InnerState::ContainerOnly });
         }
-        let end = self.short_step("probe", StepRole::Probe, &probe).await?;
-        self.stop_if_ended(&end, BEFORE_PREFLIGHT)?;
-        if end.exit == ChildExit::Code(0) {
+        let Some(reason) = self.try_sandbox(probe).await? else {
             self.record.dir().write_note("inner", "enforced")?;
             self.tell_inner(asked, "enforced", None);
             return Ok(InnerState::Enforced);
-        }
-        let seen = step::capture(self.record, &StepId::new("probe"), end.exit)?;
-        let reason = first_line(&seen.stderr).unwrap_or_else(|| "the probe failed without a word".to_owned());
+        };
         if asked == InnerSandbox::Require {
             let message = format!("the CLI's own sandbox cannot start in the container: {reason}");
             return Err(failed(Status::UnavailableCli, message));
@@ -283,6 +279,25 @@ impl<'a> Attempt<'a> {
         self.record.dir().write_note("inner", "container-only")?;
         self.tell_inner(asked, "container-only", Some(&reason));
         Ok(InnerState::ContainerOnly)
+    }
+
+    /// Runs the probe; the reason if the sandbox does not start.
+    async fn try_sandbox(&mut self, mut probe: Step) -> Result<Option<String>, Stop> {
+        let name = probe.argv.first().cloned().unwrap_or_default();
+        if !name.starts_with('/') {
+            let cwd = self.lane.cwd.clone();
+            match self.place()?.find(&name, PATH, &cwd).await? {
+                Some(path) => probe.argv[0] = path,
+                None => return Ok(Some(format!("{name} is not in the image"))),
+            }
+        }
+        let end = self.short_step("probe", StepRole::Probe, &probe).await?;
+        self.stop_if_ended(&end, BEFORE_PREFLIGHT)?;
+        if end.exit == ChildExit::Code(0) {
+            return Ok(None);
+        }
+        let seen = step::capture(self.record, &StepId::new("probe"), end.exit)?;
+        Ok(Some(first_line(&seen.stderr).unwrap_or_else(|| "the probe failed without a word".to_owned())))
     }
 
     fn tell_inner(&mut self, asked: InnerSandbox, state: &str, reason: Option<&str>) {
