@@ -77,20 +77,24 @@ fn nearest(text: &str, words: &[&str]) -> Option<String> {
     (edits <= (word.len() / 3).clamp(1, 4)).then(|| word.to_owned())
 }
 
-/// Edits (insert, delete, replace) between two short texts; long ones are far from everything.
+/// Edits (insert, delete, replace, swap of neighbours) between two short texts; long ones are far from everything.
 fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
     if left.len() > 200 {
         return usize::MAX;
     }
+    let (left, right): (Vec<char>, Vec<char>) = (left.chars().collect(), right.chars().collect());
+    let mut before = vec![0; right.len() + 1];
     let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (at, left) in left.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], at + 1);
-        for (column, right) in right.iter().enumerate() {
-            let replaced = diagonal + usize::from(left != *right);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(row[column] + 1).min(diagonal + 1);
+    for at in 0..left.len() {
+        let mut next = vec![at + 1; right.len() + 1];
+        for to in 0..right.len() {
+            let replaced = row[to] + usize::from(left[at] != right[to]);
+            next[to + 1] = replaced.min(row[to + 1] + 1).min(next[to] + 1);
+            if at > 0 && to > 0 && left[at] == right[to - 1] && left[at - 1] == right[to] {
+                next[to + 1] = next[to + 1].min(before[to - 1] + 1);
+            }
         }
+        before = std::mem::replace(&mut row, next);
     }
     row[right.len()]
 }

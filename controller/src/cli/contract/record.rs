@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 
 use agent::blank::is_blank;
+use agent::receipt::iso_millis;
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 
@@ -41,25 +42,9 @@ pub(super) fn run(words: &[OsString]) -> Result<String, Fault> {
         return Err(refused(blank));
     }
     let ledger = LedgerFile::new(flags.need("--ledger")?);
-    Ok(json::pretty(&ledger.record(asked, now)?))
+    Ok(json::pretty(&ledger.record(asked, || iso_millis(OffsetDateTime::now_utc()))?))
 }
 
 fn parse(flag: &str, text: &OsStr) -> Result<Value, Fault> {
     serde_json::from_str(&text.to_string_lossy()).map_err(|error| Fault::Usage(format!("{flag} is not JSON: {error}")))
-}
-
-/// UTC with milliseconds.
-fn now() -> String {
-    let now = OffsetDateTime::now_utc();
-    let (date, time) = (now.date(), now.time());
-    format!(
-        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
-        date.year(),
-        u8::from(date.month()),
-        date.day(),
-        time.hour(),
-        time.minute(),
-        time.second(),
-        time.millisecond()
-    )
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 /// How the program is called.
 #[derive(Clone, Copy, Debug)]
-pub enum Called {
+pub(crate) enum Called {
     /// By the helper's own name.
     ByName,
     /// As `laneyard <word> … --json`.
@@ -16,14 +16,14 @@ pub enum Called {
 
 /// One of the two helpers.
 #[derive(Clone, Copy, Debug)]
-pub enum Helper {
+pub(crate) enum Helper {
     Policy,
     Contract,
 }
 
 impl Helper {
     /// The command of a call, to be run in `directory`.
-    pub fn command(self, called: Called, words: &[impl AsRef<OsStr>], directory: &Path) -> Command {
+    pub(crate) fn command(self, called: Called, words: &[impl AsRef<OsStr>], directory: &Path) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_laneyard"));
         let (name, word) = match self {
             Self::Policy => ("pstack-model-policy", "policy"),
@@ -38,24 +38,24 @@ impl Helper {
     }
 
     /// Runs a call by the helper's own name to its end.
-    pub fn run(self, words: &[impl AsRef<OsStr>], directory: &Path) -> Output {
+    pub(crate) fn run(self, words: &[impl AsRef<OsStr>], directory: &Path) -> Output {
         self.command(Called::ByName, words, directory).output().unwrap()
     }
 }
 
 /// A fresh directory and its real path.
-pub fn fresh() -> (tempfile::TempDir, PathBuf) {
+pub(crate) fn fresh() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().canonicalize().unwrap();
     (directory, path)
 }
 
 /// Standard output as text.
-pub fn stdout(output: &Output) -> String {
+pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
 /// Standard error as text.
-pub fn stderr(output: &Output) -> String {
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }

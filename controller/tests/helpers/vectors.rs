@@ -1,14 +1,12 @@
 //! The golden vectors of the policy and contract reference, run against the real program byte for byte
 //! (policy-and-contract section 14), under both names.
 
-mod helper;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use helper::{Called, Helper, fresh};
+use crate::program::{Called, Helper, fresh};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -67,7 +65,7 @@ fn run(vector: &Vector, helper: Helper, called: Called) -> Result<(), String> {
         .map(|word| word.strip_prefix('@').map_or_else(|| placed(word), |name| format!("{real}/{name}")))
         .collect();
     let output = helper.command(called, &words, &directory).output().unwrap();
-    let (stdout, stderr) = (helper::stdout(&output), helper::stderr(&output));
+    let (stdout, stderr) = (crate::program::stdout(&output), crate::program::stderr(&output));
     if output.status.code() != Some(vector.exit) {
         return Err(format!("exit {:?} instead of {}\n{stdout}{stderr}", output.status.code(), vector.exit));
     }
@@ -131,10 +129,10 @@ fn is_time(text: &str) -> bool {
 
 #[test]
 fn every_policy_vector_agrees_byte_for_byte() {
-    run_all(Helper::Policy, include_str!("vectors/policy.jsonl"));
+    run_all(Helper::Policy, include_str!("../vectors/policy.jsonl"));
 }
 
 #[test]
 fn every_contract_vector_agrees_byte_for_byte() {
-    run_all(Helper::Contract, include_str!("vectors/contract.jsonl"));
+    run_all(Helper::Contract, include_str!("../vectors/contract.jsonl"));
 }
