@@ -95,8 +95,8 @@ async fn swept(which: Which) {
     let foreign = sleeper(&stranger, which, "echo ready; exec sleep 1000").await;
     let swept = sweep::containers(&lane.engine, &lane.owner, &BTreeSet::from([lane.attempt])).await.unwrap();
     let ids = |list: &[agent::container::Found]| list.iter().map(|found| found.id.clone()).collect::<Vec<_>>();
-    assert_eq!(ids(&swept.removed), [over.id.clone()]);
-    assert_eq!(ids(&swept.kept), [open.id.clone()]);
+    assert_eq!(ids(&swept.removed), std::slice::from_ref(&over.id));
+    assert_eq!(ids(&swept.kept), std::slice::from_ref(&open.id));
     assert!(swept.failed.is_empty());
     assert!(lane.engine.inspect(&over.id).await.unwrap_err().is_gone());
     assert!(

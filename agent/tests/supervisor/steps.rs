@@ -16,8 +16,7 @@ async fn steps_run_one_after_the_other_with_nothing_inherited() {
     world.run(&supervisor, "first", "echo one; exit 3").await;
     let (end, streams) = finished(&mut notices, "first").await;
     assert_eq!((end.exit, streams.stdout, streams.stderr), (Exit::Code(3), 4, 0));
-    let seen =
-        "env | grep -v -e ^PWD= -e ^SHLVL= -e ^_=; ls /proc/self/fd | wc -l; cut -d' ' -f6 /proc/$$/stat; echo $$; kill -TERM $$";
+    let seen = "env | grep -v -e ^PWD= -e ^SHLVL= -e ^_=; ls /proc/self/fd | wc -l; cut -d' ' -f6 /proc/$$/stat; echo $$; kill -TERM $$";
     world.run(&supervisor, "second", seen).await;
     let (end, _) = finished(&mut notices, "second").await;
     assert_eq!(end.exit, Exit::Signal(libc::SIGTERM));
