@@ -23,6 +23,8 @@ pub struct IdmapError {
 pub struct IdmapMounts {
     dir: PathBuf,
     count: usize,
+    /// The namespace of the last pair of owners: usually the only one.
+    namespace: Option<(Owner, Owner, linux::Namespace)>,
 }
 
 impl IdmapMounts {
@@ -37,7 +39,7 @@ impl IdmapMounts {
             path: dir.clone(),
             source,
         })?;
-        Ok(Self { dir, count: 0 })
+        Ok(Self { dir, count: 0, namespace: None })
     }
 
     /// Shows `source` (file or directory) with the ids of `disk` as `inside`, and the other way round; all others keep
@@ -52,8 +54,13 @@ impl IdmapMounts {
         let made = if is_dir { std::fs::create_dir(&target) } else { std::fs::write(&target, b"") };
         made.map_err(|error| failed("create the mount point", error))?;
         self.count += 1;
-        linux::mount(source, &target, disk, inside).map_err(|(step, error)| failed(step, error))?;
-        Ok(target)
+        let namespace = match self.namespace.take() {
+            Some((left, right, namespace)) if (left, right) == (disk, inside) => namespace,
+            _ => linux::namespace(disk, inside).map_err(|error| failed("make a user namespace", error))?,
+        };
+        let mounted = linux::mount(source, &target, &namespace).map_err(|(step, error)| failed(step, error));
+        self.namespace = Some((disk, inside, namespace));
+        mounted.map(|()| target)
     }
 }
 
@@ -86,6 +93,7 @@ mod linux {
     use std::os::unix::ffi::OsStrExt;
     use std::path::{Path, PathBuf};
 
+    use nix::fcntl::OFlag;
     use nix::libc;
     use nix::mount::{MntFlags, umount2};
 
@@ -106,8 +114,9 @@ mod linux {
         userns_fd: u64,
     }
 
-    pub(super) fn mount(source: &Path, target: &Path, disk: Owner, inside: Owner) -> Result<(), Failed> {
-        let namespace = user_namespace(disk, inside).map_err(|error| ("make a user namespace", error))?;
+    pub(super) type Namespace = OwnedFd;
+
+    pub(super) fn mount(source: &Path, target: &Path, namespace: &Namespace) -> Result<(), Failed> {
         let tree = open_tree(source).map_err(|error| ("clone the mount", error))?;
         let fd = u64::try_from(namespace.as_raw_fd()).unwrap_or_default();
         let attr = MountAttr { set: MOUNT_ATTR_IDMAP, clear: 0, propagation: 0, userns_fd: fd };
@@ -158,9 +167,8 @@ mod linux {
     }
 
     /// A user namespace that swaps two ids. It needs a process to be born in; that one ends as soon as we hold the namespace.
-    fn user_namespace(disk: Owner, inside: Owner) -> io::Result<OwnedFd> {
-        let (ready_read, ready_write) = nix::unistd::pipe()?;
-        let (hold_read, hold_write) = nix::unistd::pipe()?;
+    pub(super) fn namespace(disk: Owner, inside: Owner) -> io::Result<Namespace> {
+        let (ready_read, ready_write) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
         // SAFETY: the child makes only async-signal-safe system calls and leaves by `_exit`.
         let child = unsafe { libc::fork() };
         if child < 0 {
@@ -169,18 +177,19 @@ mod linux {
         if child == 0 {
             // SAFETY: plain system calls on descriptors that this process owns.
             unsafe {
-                libc::close(hold_write.as_raw_fd());
                 let word = [u8::from(libc::unshare(libc::CLONE_NEWUSER) == 0)];
                 libc::write(ready_write.as_raw_fd(), word.as_ptr().cast(), 1);
-                let mut end = [0u8];
-                libc::read(hold_read.as_raw_fd(), end.as_mut_ptr().cast(), 1);
+                // Until the parent has what it wants. A parent that dies takes its child along.
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                libc::pause();
                 libc::_exit(0);
             }
         }
         drop(ready_write);
         let made = namespace_of(child, &ready_read, disk, inside);
-        drop(hold_write);
-        let _ = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(child), None);
+        let child = nix::unistd::Pid::from_raw(child);
+        let _ = nix::sys::signal::kill(child, nix::sys::signal::Signal::SIGKILL);
+        let _ = nix::sys::wait::waitpid(child, None);
         made
     }
 
@@ -252,9 +261,15 @@ mod linux {
 
     use super::Owner;
 
+    pub(super) type Namespace = std::convert::Infallible;
+
     /// Elsewhere the engine's virtual machine translates owners by itself.
-    pub(super) fn mount(_: &Path, _: &Path, _: Owner, _: Owner) -> Result<(), (&'static str, io::Error)> {
-        Err(("find the system call", io::ErrorKind::Unsupported.into()))
+    pub(super) fn namespace(_: Owner, _: Owner) -> io::Result<Namespace> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(super) fn mount(_: &Path, _: &Path, namespace: &Namespace) -> Result<(), (&'static str, io::Error)> {
+        match *namespace {}
     }
 
     pub(super) fn detach_below(_: &Path) {}

@@ -1,5 +1,7 @@
 //! What an engine is and what it can enforce.
 
+use std::path::PathBuf;
+
 use serde::Serialize;
 
 /// The two engines we know.
@@ -47,6 +49,8 @@ pub struct EngineInfo {
     pub operating_system: String,
     pub kernel: String,
     pub storage_driver: String,
+    /// Where the engine keeps images and containers (in its virtual machine, where it has one).
+    pub storage_root: PathBuf,
     pub cpus: u32,
     /// Bytes.
     pub memory: u64,

@@ -1,6 +1,6 @@
 //! From a worktree plan to what the engine is told: the user inside, the mounts, and the guard that cleans up.
 
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::container::Finding;
@@ -20,8 +20,10 @@ pub enum PrepareError {
         "`{path}` contains the engine's socket {address}, which never enters a lane: choose another working directory"
     )]
     EngineSocket { path: PathBuf, address: String },
-    #[error("cannot give `{path}` to the lane's user")]
-    RunDir { path: PathBuf, source: std::io::Error },
+    #[error("`{path}` overlaps the engine's storage `{storage}`: choose another working directory")]
+    EngineStorage { path: PathBuf, storage: PathBuf },
+    #[error("cannot make the mount point `{path}`")]
+    MountPoint { path: PathBuf, source: std::io::Error },
 }
 
 /// Everything about user and mounts.
@@ -52,7 +54,8 @@ pub fn sweep_mounts(attempt_dir: &Path) {
 }
 
 /// Chooses the user and builds the mounts. `run_dir` (ours, with the supervisor and the sockets) is mounted read-only at
-/// `/run/laneyard` and handed to the lane's user: create what is in it before, or give later files mode 0666.
+/// `/run/laneyard`; it and what is in it must be open to everybody who can reach it (0755, sockets 0666), for the lane's
+/// user is seldom ours.
 ///
 /// # Errors
 /// No user fits, or the plan would carry the engine's socket in.
@@ -66,6 +69,10 @@ pub fn prepare(
     for mount in &planned {
         if covers_engine_socket(&mount.source, &engine.address) {
             return Err(PrepareError::EngineSocket { path: mount.source.clone(), address: engine.address.clone() });
+        }
+        let storage = &engine.storage_root;
+        if storage.is_dir() && (mount.source.starts_with(storage) || storage.starts_with(&mount.source)) {
+            return Err(PrepareError::EngineStorage { path: mount.source.clone(), storage: storage.clone() });
         }
     }
     planned.push(Mount { source: run_dir.to_owned(), target: PathBuf::from(RUN_DIR), access: Access::ReadOnly });
@@ -87,6 +94,7 @@ pub fn prepare(
             }
         }
     }
+    mounts.extend(open_root_home(&planned, attempt_dir)?);
     if identity.host.uid != plan.owner.uid {
         findings.push(Finding::new(
             "foreign-worktree",
@@ -96,8 +104,6 @@ pub fn prepare(
             ),
         ));
     }
-    hand_over(run_dir, identity.host, me)
-        .map_err(|source| PrepareError::RunDir { path: run_dir.to_owned(), source })?;
     Ok(Prepared { identity, mounts, findings, guard })
 }
 
@@ -116,17 +122,36 @@ fn idmapped(
     Ok((mounts, owned))
 }
 
-/// Our run directory, two levels at most: the lane's user must be able to reach the sockets and run the supervisor.
-fn hand_over(run_dir: &Path, host: Owner, me: Owner) -> std::io::Result<()> {
-    if me.uid != 0 || host.uid == 0 {
-        return Ok(());
+/// Images keep root's home closed (0700), and a worktree below it could not be reached through it: an open directory of
+/// ours, which holds nothing but the mount points, is mounted over it. A tmpfs would keep the image's mode.
+fn open_root_home(planned: &[Mount], attempt_dir: &Path) -> Result<Option<Mount>, PrepareError> {
+    let root_home = Path::new("/root");
+    let below = |mount: &&Mount| mount.target != root_home && mount.target.starts_with(root_home);
+    if planned.iter().any(|mount| mount.target == root_home) || !planned.iter().any(|mount| below(&mount)) {
+        return Ok(None);
     }
-    chown(run_dir, Some(host.uid), Some(host.gid))?;
-    std::fs::set_permissions(run_dir, std::fs::Permissions::from_mode(0o700))?;
-    for entry in std::fs::read_dir(run_dir)? {
-        std::os::unix::fs::lchown(entry?.path(), Some(host.uid), Some(host.gid))?;
+    let source = attempt_dir.join("root-home");
+    for mount in planned.iter().filter(below) {
+        // Mount points inside another mount are there already.
+        let covered = |other: &Mount| other.target != mount.target && mount.target.starts_with(&other.target);
+        let Ok(tail) = mount.target.strip_prefix(root_home) else { continue };
+        if !planned.iter().any(covered) {
+            let point = source.join(tail);
+            mount_point(&source, &point, mount.source.is_dir())
+                .map_err(|source| PrepareError::MountPoint { path: point, source })?;
+        }
     }
-    Ok(())
+    Ok(Some(Mount { source, target: root_home.to_owned(), access: Access::ReadOnly }))
+}
+
+fn mount_point(base: &Path, point: &Path, directory: bool) -> std::io::Result<()> {
+    let parent = if directory { point } else { point.parent().unwrap_or(base) };
+    std::fs::create_dir_all(parent)?;
+    // Whatever the umask is: the lane's user goes through all of them.
+    for dir in parent.ancestors().take_while(|dir| dir.starts_with(base)) {
+        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755))?;
+    }
+    if directory { Ok(()) } else { std::fs::write(point, b"") }
 }
 
 fn chain(error: &IdmapError) -> String {

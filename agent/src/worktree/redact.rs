@@ -96,12 +96,19 @@ fn has_hooks(dir: &Path) -> bool {
         && entries.into_iter().any(|entry| entry.path().extension().is_none_or(|extension| extension != "sample"))
 }
 
+/// Replaced, never rewritten: an attempt that is adopted has the old file mounted.
 fn write(path: &Path, text: &str) -> Result<(), WorktreeError> {
     let failed = |source| WorktreeError::Write { path: path.to_owned(), source };
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).map_err(failed)?;
+    if std::fs::read_to_string(path).is_ok_and(|have| have == text) {
+        return Ok(());
     }
-    std::fs::write(path, text).map_err(failed)
+    let parent = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(parent).map_err(failed)?;
+    let mut file = tempfile::NamedTempFile::new_in(parent).map_err(failed)?;
+    std::io::Write::write_all(&mut file, text.as_bytes()).map_err(failed)?;
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    file.as_file().set_permissions(mode).map_err(failed)?;
+    file.persist(path).map(drop).map_err(|error| failed(error.error))
 }
 
 /// The configuration again, without what is a secret or starts a program. Second: keys left out or shortened.

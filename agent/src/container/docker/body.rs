@@ -150,10 +150,6 @@ fn tmpfs(spec: &ContainerSpec, kind: EngineKind) -> HashMap<String, String> {
         EngineKind::Podman => format!("rw,nosuid,nodev,exec,mode=1777,size={size}"),
     };
     all.insert(HOME.to_owned(), home);
-    // Images keep root's home closed: a worktree below it could not be reached through it.
-    if spec.mounts.iter().any(|mount| mount.target.starts_with("/root")) {
-        all.insert("/root".to_owned(), "rw,nosuid,nodev,noexec,mode=0755,size=64k".to_owned());
-    }
     all
 }
 

@@ -94,6 +94,10 @@ pub(super) fn info(
         operating_system: info.operating_system.clone().unwrap_or_default(),
         kernel: info.kernel_version.clone().or_else(|| version.kernel_version.clone()).unwrap_or_default(),
         storage_driver: info.driver.clone().unwrap_or_default(),
+        // An engine that does not say owns nothing: an empty path would be a prefix of every other.
+        storage_root: PathBuf::from(
+            info.docker_root_dir.as_deref().filter(|text| text.len() > 1).unwrap_or("/nonexistent"),
+        ),
         cpus: info.ncpu.and_then(|count| u32::try_from(count).ok()).unwrap_or(0),
         memory: info.mem_total.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0),
         ceilings: Ceilings::of(None),
