@@ -1,6 +1,9 @@
 //! Reads one JSON object of any length as it comes and keeps a small object in its place: the wanted top-level keys,
 //! long strings cut, large inner collections shortened. So a line of gigabytes is still judged as what it is.
 
+mod kept; // what stays of an object
+
+use self::kept::{Kept, Room};
 use super::json;
 
 /// Longest kept string that is not the answer, in bytes.
@@ -99,28 +102,8 @@ pub(super) struct Skimmer {
     levels: Vec<Level>,
     /// Names of the members that the reader is in, of the first levels.
     path: [Vec<u8>; 2],
-    out: Vec<u8>,
     key: Vec<u8>,
-    scalar: Scalar,
-    /// Depth of the member that is left out with all that is in it.
-    skipping: Option<usize>,
-    /// Bytes written: of answers, of everything else, and of that what lies inside collections of a wanted value.
-    answer: usize,
-    other: usize,
-    inner: usize,
-    overflow: bool,
-}
-
-/// The string or number that is being read.
-#[derive(Debug, Default)]
-struct Scalar {
-    /// Where it begins in the output, and how many bytes of it may be kept.
-    from: usize,
-    room: usize,
-    answer: bool,
-    cut: bool,
-    /// Bytes read so far.
-    length: usize,
+    kept: Kept,
 }
 
 impl Skimmer {
@@ -130,14 +113,8 @@ impl Skimmer {
             state: State::Start,
             levels: Vec::new(),
             path: [Vec::new(), Vec::new()],
-            out: Vec::new(),
             key: Vec::new(),
-            scalar: Scalar::default(),
-            skipping: None,
-            answer: 0,
-            other: 0,
-            inner: 0,
-            overflow: false,
+            kept: Kept::default(),
         }
     }
 
@@ -147,8 +124,10 @@ impl Skimmer {
 
     /// The object, if it is complete and nothing but white space follows it.
     pub(super) fn finish(self) -> Option<Skimmed> {
-        (self.state == State::Done)
-            .then(|| Skimmed { text: String::from_utf8_lossy(&self.out).into_owned(), overflow: self.overflow })
+        (self.state == State::Done).then(|| {
+            let (text, overflow) = self.kept.finish();
+            Skimmed { text, overflow }
+        })
     }
 
     pub(super) fn feed(&mut self, bytes: &[u8]) {
@@ -173,7 +152,10 @@ impl Skimmer {
                         self.keep(false, &bytes[at..=at]);
                         at += 1;
                     }
-                    None if digits.complete() => self.end_number(),
+                    None if digits.complete() => {
+                        self.kept.end_number(self.levels.len());
+                        self.end_value();
+                    }
                     None => self.state = State::Failed,
                 },
                 _ => {
@@ -193,7 +175,7 @@ impl Skimmer {
                     b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => State::Text { key },
                     _ => State::Failed,
                 };
-                self.keep_escaped(key, byte);
+                self.keep_escaped(key, byte, false);
             }
             State::Hex { key, left } => {
                 self.state = match (byte.is_ascii_hexdigit(), left) {
@@ -201,7 +183,7 @@ impl Skimmer {
                     (true, 1) => State::Text { key },
                     (true, _) => State::Hex { key, left: left - 1 },
                 };
-                self.keep_escaped(key, byte);
+                self.keep_escaped(key, byte, false);
             }
             State::Word { word, at } => {
                 if word.get(at) != Some(&byte) {
@@ -236,21 +218,20 @@ impl Skimmer {
         if byte == b']' && self.state == State::ValueOrEnd {
             return self.close(false);
         }
-        self.begin_member();
+        if !self.begin_member() {
+            self.state = State::Failed;
+            return;
+        }
         match byte {
             b'{' => self.open(true),
             b'[' => self.open(false),
             b'"' => {
                 self.write(b"\"");
-                if self.at_answer() {
-                    self.begin(ANSWER_CAP - self.answer, true);
-                } else {
-                    self.begin(STRING_CAP, false);
-                }
+                self.kept.begin(if self.at_answer() { Room::Answer } else { Room::Text });
                 self.state = State::Text { key: false };
             }
             b'-' | b'0'..=b'9' => {
-                self.begin(NUMBER_CAP, false);
+                self.kept.begin(Room::Number);
                 self.keep(false, &[byte]);
                 self.state = State::Number(match byte {
                     b'-' => Digits::Minus,
@@ -265,30 +246,19 @@ impl Skimmer {
         }
     }
 
-    /// Decides whether the member that begins is kept, and writes its comma and key.
-    fn begin_member(&mut self) {
+    /// Decides whether the member that begins is kept, and writes its comma and key. False when nothing can be kept.
+    fn begin_member(&mut self) -> bool {
         let depth = self.levels.len();
         let object = self.levels.last().is_some_and(|level| level.object);
-        if self.skipping.is_none() {
-            let full = self.other > TOTAL_BUDGET;
-            let wanted = || self.plan.keys.iter().any(|wanted| wanted.as_bytes() == self.key);
-            let left_out = match depth {
-                1 => !wanted(),
-                2 => full,
-                _ => full || self.inner > INNER_BUDGET,
-            };
-            if left_out {
-                self.skipping = Some(depth);
-                self.overflow |= depth == 2;
-            } else if self.other > 2 * TOTAL_BUDGET {
-                self.state = State::Failed;
-            }
+        let wanted = depth > 1 || self.plan.keys.iter().any(|wanted| wanted.as_bytes() == self.key);
+        if !self.kept.member(depth, wanted) {
+            return false;
         }
         if object && let Some(name) = self.path.get_mut(depth - 1) {
             name.clone_from(&self.key);
         }
-        if self.skipping.is_some() {
-            return;
+        if self.kept.is_skipping() {
+            return true;
         }
         if let Some(level) = self.levels.last_mut()
             && std::mem::replace(&mut level.written, true)
@@ -300,6 +270,7 @@ impl Skimmer {
             self.write(&key);
             self.write(b":");
         }
+        true
     }
 
     fn at_answer(&self) -> bool {
@@ -326,14 +297,8 @@ impl Skimmer {
     }
 
     fn end_value(&mut self) {
-        if self.skipping == Some(self.levels.len()) {
-            self.skipping = None;
-        }
+        self.kept.value_ended(self.levels.len());
         self.state = if self.levels.is_empty() { State::Done } else { State::CommaOrEnd };
-    }
-
-    fn begin(&mut self, room: usize, answer: bool) {
-        self.scalar = Scalar { from: self.out.len(), room, answer, cut: false, length: 0 };
     }
 
     /// A byte that ends a run of plain characters.
@@ -341,16 +306,16 @@ impl Skimmer {
         match byte {
             b'\\' => {
                 self.state = State::Escape { key };
-                if !key && self.out.len() - self.scalar.from >= self.scalar.room {
-                    self.scalar.cut = true;
-                }
-                self.keep_escaped(key, byte);
+                self.keep_escaped(key, byte, true);
             }
             b'"' if key => {
                 self.resolve_key();
                 self.state = State::Colon;
             }
-            b'"' => self.end_text(),
+            b'"' => {
+                self.kept.end_text(self.levels.len());
+                self.end_value();
+            }
             _ => self.state = State::Failed,
         }
     }
@@ -365,97 +330,26 @@ impl Skimmer {
         }
     }
 
-    /// Keeps a run of plain bytes of a string or number, as far as there is room.
     fn keep(&mut self, key: bool, run: &[u8]) {
         if key {
             let room = KEY_CAP.saturating_sub(self.key.len());
             self.key.extend_from_slice(&run[..run.len().min(room)]);
-            return;
-        }
-        self.scalar.length += run.len();
-        if self.scalar.cut || self.skipping.is_some() {
-            return;
-        }
-        let room = self.scalar.room.saturating_sub(self.out.len() - self.scalar.from);
-        self.scalar.cut = run.len() > room;
-        self.out.extend_from_slice(&run[..run.len().min(room)]);
-    }
-
-    /// Keeps a byte of an escape sequence; sequences are kept whole, so they may pass the cap by a few bytes.
-    fn keep_escaped(&mut self, key: bool, byte: u8) {
-        if key {
-            // A key that long is none of the wanted ones, so where it is cut does not matter.
-            if self.key.len() < KEY_CAP {
-                self.key.push(byte);
-            }
-            return;
-        }
-        self.scalar.length += 1;
-        if !self.scalar.cut && self.skipping.is_none() {
-            self.out.push(byte);
-        }
-    }
-
-    fn end_text(&mut self) {
-        if self.skipping.is_none() {
-            if self.scalar.cut {
-                self.overflow |= self.scalar.answer;
-                trim_partial_character(&mut self.out, self.scalar.from);
-                self.out.extend_from_slice(format!("… ({} bytes)", self.scalar.length).as_bytes());
-            }
-            self.account();
-            self.write(b"\"");
-        }
-        self.end_value();
-    }
-
-    fn end_number(&mut self) {
-        if self.skipping.is_none() {
-            if self.scalar.cut {
-                self.out.truncate(self.scalar.from);
-                self.out.extend_from_slice(b"null");
-            }
-            self.account();
-        }
-        self.end_value();
-    }
-
-    fn account(&mut self) {
-        let written = self.out.len() - self.scalar.from;
-        if self.scalar.answer {
-            self.answer = ANSWER_CAP.min(self.answer + written);
         } else {
-            self.count(written);
+            self.kept.run(run);
         }
     }
 
-    fn count(&mut self, written: usize) {
-        self.other += written;
-        if self.levels.len() >= 3 {
-            self.inner += written;
+    fn keep_escaped(&mut self, key: bool, byte: u8, first: bool) {
+        if !key {
+            self.kept.escaped(byte, first);
+        } else if self.key.len() < KEY_CAP {
+            // A key that long is none of the wanted ones, so where it is cut does not matter.
+            self.key.push(byte);
         }
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        if self.skipping.is_none() {
-            self.count(bytes.len());
-            self.out.extend_from_slice(bytes);
-        }
-    }
-}
-
-/// Removes the beginning of a UTF-8 character whose rest was cut off.
-fn trim_partial_character(out: &mut Vec<u8>, from: usize) {
-    let tail = out.len().saturating_sub(3).max(from);
-    let Some(lead) = (tail..out.len()).rev().find(|&at| out[at] & 0xc0 != 0x80) else { return };
-    let width = match out[lead] {
-        0xf0.. => 4,
-        0xe0.. => 3,
-        0xc0.. => 2,
-        _ => 1,
-    };
-    if lead + width > out.len() {
-        out.truncate(lead);
+        self.kept.write(bytes, self.levels.len());
     }
 }
 

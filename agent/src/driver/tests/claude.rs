@@ -94,7 +94,7 @@ fn doubtful_main_events_reject_the_answer() {
 fn the_result_must_be_one_complete_last_success() {
     let main = main_event("claude-opus-9");
     let bad = |changes| [main.clone(), with(success("a"), changes)];
-    case(&[main.clone()], 0, "malformed-output postprocess: claude wrote no result event", false, &[]);
+    case(std::slice::from_ref(&main), 0, "malformed-output postprocess: claude wrote no result event", false, &[]);
     case(&bad(json!({"subtype":"error_during_execution"})), 0, "malformed-output", false, &[]);
     case(&bad(json!({"is_error":null})), 0, "malformed-output", true, &[]);
     case(&bad(json!({"is_error":"false"})), 0, "malformed-output", true, &[]);
