@@ -8,6 +8,7 @@ use crate::assignment::Limits;
 use crate::descriptor::{InnerSandbox, Provider};
 use crate::egress::HostPort;
 use crate::ids::InstanceId;
+use crate::transport::Endpoint;
 
 /// Everything that can be configured. Paths are absolute.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,10 +66,6 @@ pub enum ConfigError {
     Parse { path: PathBuf, source: Box<toml::de::Error> },
     #[error("the configuration file `{}`: `{key}` {problem}", path.display())]
     Value { path: PathBuf, key: String, problem: String },
-    #[error(
-        "no directory for the state of attempts: neither HOME nor XDG_STATE_HOME is set, name one with --state-dir"
-    )]
-    NoStateDirectory,
 }
 
 impl Config {
@@ -121,8 +118,8 @@ impl Config {
         let controller = match raw.controller {
             None => None,
             Some(address) => {
-                if !address.url.starts_with("http://") && !address.url.starts_with("https://") {
-                    return Err(place.bad("controller.url", "must start with http:// or https://"));
+                if let Err(error) = address.url.parse::<Endpoint>() {
+                    return Err(place.bad("controller.url", &format!("cannot be used: {error}")));
                 }
                 let token_file = address.token_file.map(|path| place.path(&path));
                 Some(ControllerAddress { url: address.url.trim_end_matches('/').to_owned(), token_file })
@@ -130,7 +127,7 @@ impl Config {
         };
         let state_dir = match raw.state_dir {
             Some(path) => place.path(&path),
-            None => default_state_dir(environment).ok_or(ConfigError::NoStateDirectory)?,
+            None => default_state_dir(environment),
         };
         Ok(Self {
             file: file.map(Path::to_owned),
@@ -226,11 +223,14 @@ fn nonblank<'a>(environment: &'a Environment, name: &str) -> Option<&'a str> {
     environment.get(name).map(String::as_str).filter(|value| !value.trim().is_empty())
 }
 
-fn default_state_dir(environment: &Environment) -> Option<PathBuf> {
+fn default_state_dir(environment: &Environment) -> PathBuf {
     if let Some(base) = nonblank(environment, "XDG_STATE_HOME") {
-        return Some(Path::new(base).join("laneyard"));
+        return Path::new(base).join("laneyard");
     }
-    nonblank(environment, "HOME").map(|home| Path::new(home).join(".local/state/laneyard"))
+    match nonblank(environment, "HOME") {
+        Some(home) => Path::new(home).join(".local/state/laneyard"),
+        None => PathBuf::from("/var/lib/laneyard"), // a service without a home
+    }
 }
 
 #[cfg(test)]
@@ -303,6 +303,6 @@ mod tests {
             "[instances.a]\ndriver = 'codex'\nhosts = ['https://x']",
             "`instances.a.hosts` cannot be used: `https://x` is no exact host",
         );
-        refused("[controller]\nurl = 'localhost'", "`controller.url` must start with http://");
+        refused("[controller]\nurl = 'localhost'", "`controller.url` cannot be used");
     }
 }

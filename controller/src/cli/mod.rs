@@ -1,14 +1,167 @@
-//! The command line.
+//! The command line. One file a command; `policy` and `contract` are routed before this module is reached.
 
+pub mod adopt; // what a killed client left
+pub mod attach;
+pub mod attempts;
+pub mod cancel;
+pub mod completions;
+pub mod connect; // the way to a controller
 pub mod contract;
 pub mod helper;
 pub mod policy;
+pub mod doctor;
+pub mod follow; // events, wherever they are
+pub mod logs;
+pub mod output; // the only place that prints
+pub mod place; // where to look
+pub mod record; // what a client must not forget
+pub mod run;
+pub mod serve;
+pub mod status;
 pub mod table;
 
 use std::ffi::OsString;
+use std::io;
 use std::process::ExitCode;
 
+use agent::config::Environment;
+use clap::Parser;
+use time::OffsetDateTime;
+use tracing_subscriber::EnvFilter;
+
+/// Exit code of a caller's mistake.
+pub const USAGE: u8 = 64;
+/// Exit code of a command that failed.
+const FAILED: u8 = 70;
+
+/// Runs coding-agent CLIs, each attempt in a container of its own.
+#[derive(Debug, Parser)]
+#[command(name = "laneyard", version, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    place: place::Place,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Run one lane; see `laneyard run --help`.
+    #[command(disable_help_flag = true)]
+    Run(Words),
+    /// Say what can be said about lanes from their progress and receipt files.
+    #[command(disable_help_flag = true)]
+    Status(Words),
+    Logs(logs::Logs),
+    Attach(attach::Attach),
+    Cancel(cancel::Cancel),
+    Attempts(attempts::Attempts),
+    Doctor(doctor::Doctor),
+    Serve(serve::Serve),
+    /// Decide over model sheets; see `laneyard policy --help`.
+    #[command(disable_help_flag = true)]
+    Policy(Words),
+    /// Prepare and interpret worker contracts; see `laneyard contract --help`.
+    #[command(disable_help_flag = true)]
+    Contract(Words),
+    Completions(completions::Completions),
+    #[command(name = adopt::COMMAND, hide = true)]
+    Adopt,
+}
+
+/// Words that another parser reads.
+#[derive(Debug, clap::Args)]
+struct Words {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    words: Vec<OsString>,
+}
+
 /// Everything but the policy and contract helpers. `name` is the program's file name, `words` what follows it.
-pub fn lane_main(_name: &str, _words: Vec<OsString>) -> ExitCode {
-    ExitCode::from(64)
+pub fn lane_main(name: &str, mut words: Vec<OsString>) -> ExitCode {
+    let entered = OffsetDateTime::now_utc();
+    if words.first().is_some_and(|word| word == agent::egress::ENTRY) {
+        return agent::egress::main(words.into_iter().skip(1));
+    }
+    let compatible = name == "pstack-runner";
+    log(compatible);
+    let environment = environment();
+    let first = words.first().and_then(|word| word.to_str());
+    match (compatible, first) {
+        (_, Some("status")) => status::main(&words[1..], if compatible { name } else { "laneyard" }),
+        (true, _) => run::main(words, true, &environment, entered),
+        (false, Some("run")) => run::main(words.split_off(1), false, &environment, entered),
+        (false, _) => command(words, &environment),
+    }
+}
+
+fn command(words: Vec<OsString>, environment: &Environment) -> ExitCode {
+    let cli = match Cli::try_parse_from(std::iter::once(OsString::from("laneyard")).chain(words)) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print(); // a closed pipe is the reader's choice
+            return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    match dispatch(cli, environment) {
+        Ok(code) => code,
+        Err(error) => {
+            output::failure(error.as_ref());
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn dispatch(cli: Cli, environment: &Environment) -> anyhow::Result<ExitCode> {
+    if let Command::Completions(completions) = &cli.command {
+        return Ok(completions.run());
+    }
+    let token_file = cli.place.token_file.clone();
+    let config = match cli.place.config(environment) {
+        Ok(config) => config,
+        Err(error) => {
+            output::failure(&error);
+            return Ok(ExitCode::from(USAGE));
+        }
+    };
+    runtime()?.block_on(async {
+        if !matches!(cli.command, Command::Adopt | Command::Attach(_) | Command::Cancel(_) | Command::Serve(_)) {
+            adopt::in_background(&config);
+        }
+        match cli.command {
+            Command::Logs(logs) => logs.run(&config).await,
+            Command::Attach(attach) => attach.run(&config).await,
+            Command::Cancel(cancel) => cancel.run(&config).await,
+            Command::Attempts(attempts) => attempts.run(&config).await,
+            Command::Doctor(doctor) => doctor.run(&config).await,
+            Command::Serve(serve) => serve.run(&config, token_file).await,
+            Command::Adopt => Ok(adopt::main(&config).await),
+            // Their own words come first, so that no flag may stand before them.
+            Command::Run(_) | Command::Status(_) | Command::Policy(_) | Command::Contract(_) => {
+                output::line("error: `run`, `status`, `policy` and `contract` take their flags after the command");
+                Ok(ExitCode::from(USAGE))
+            }
+            Command::Completions(completions) => Ok(completions.run()),
+        }
+    })
+}
+
+/// The runtime of one command.
+pub(crate) fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
+}
+
+fn environment() -> Environment {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
+/// Log lines on stderr, if `LANEYARD_LOG` asks for them; never as `pstack-runner`, whose stderr is a receipt.
+fn log(compatible: bool) {
+    if compatible {
+        return;
+    }
+    let Ok(filter) = EnvFilter::try_from_env("LANEYARD_LOG") else { return };
+    // A second subscriber is a test's; its own stays.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).try_init();
 }

@@ -1,0 +1,150 @@
+//! The way to a controller: the configured one over HTTP, or one in this process in front of this machine's engine.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agent::attempt::directory::{DirectoryError, StateDir};
+use agent::attempt::{Deps, EngineSource};
+use agent::config::Config;
+use agent::container::discover::Surroundings;
+use agent::container::image::PullPolicy;
+use agent::ids::{AttemptId, IdError, WorkerId};
+use agent::transport::{Endpoint, EndpointError, Token, Transport};
+use agent::wire::worker::WorkerFacts;
+use agent::worker::{AdoptError, LocalRunner, Worker};
+
+use super::run::lane::Lane;
+use crate::client::Client;
+use crate::embedded::{Embedded, embedded};
+use crate::store::StoreError;
+
+/// Attempts at the same time in one process; one command runs one.
+const CAPACITY: u32 = 64;
+
+/// A controller that can be talked to.
+#[derive(Debug)]
+pub struct Connection {
+    client: Client,
+    local: Option<Local>,
+}
+
+/// The controller and the worker of this process.
+#[derive(Debug)]
+struct Local {
+    embedded: Embedded,
+    worker: Arc<Worker>,
+}
+
+/// No controller can be talked to.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("no controller token: name its file with --token-file, or as `token-file` in the configuration")]
+    NoToken,
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    #[error(transparent)]
+    State(#[from] DirectoryError),
+    #[error("the state directory `{}` has no usable owner id", path.display())]
+    Owner { path: PathBuf },
+    #[error(transparent)]
+    Name(#[from] IdError),
+    #[error(transparent)]
+    Engine(#[from] agent::container::discover::DiscoverError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Adopt(#[from] AdoptError),
+}
+
+/// Connects as configured. With `engine`, an embedded controller must find its engine now.
+///
+/// # Errors
+/// See [`ConnectError`].
+pub async fn open(config: &Config, engine: bool) -> Result<Connection, ConnectError> {
+    match &config.controller {
+        Some(_) => Ok(Connection { client: remote(config)?, local: None }),
+        None => embed(config, engine).await,
+    }
+}
+
+/// A client of the configured controller.
+///
+/// # Errors
+/// An address or a token that cannot be used.
+pub fn remote(config: &Config) -> Result<Client, ConnectError> {
+    let address = config.controller.as_ref().ok_or(ConnectError::NoToken)?;
+    let endpoint: Endpoint = address.url.parse()?;
+    let token = address.token_file.as_deref().map(Token::read).transpose()?.ok_or(ConnectError::NoToken)?;
+    Ok(Client::new(Transport::http(&endpoint, Some(token))?))
+}
+
+async fn embed(config: &Config, engine: bool) -> Result<Connection, ConnectError> {
+    let deps = deps(config)?;
+    if engine {
+        deps.engine.get().await?;
+    }
+    let facts = facts(&deps, config)?;
+    let worker = Worker::new(deps, facts);
+    let embedded = embedded(Arc::new(LocalRunner(worker.clone()))).await?;
+    Ok(Connection { client: embedded.client().clone(), local: Some(Local { embedded, worker }) })
+}
+
+fn deps(config: &Config) -> Result<Deps, ConnectError> {
+    Ok(Deps {
+        state: StateDir::open(&config.state_dir)?,
+        worker: "local".parse::<WorkerId>()?,
+        engine: EngineSource::new(config.engine.clone(), Surroundings::from_env()),
+        images: config.images.clone(),
+        pull: PullPolicy::default(),
+        instances: config.instances.clone(),
+    })
+}
+
+fn facts(deps: &Deps, config: &Config) -> Result<WorkerFacts, ConnectError> {
+    let owner = deps.state.owner()?.to_string();
+    Ok(WorkerFacts {
+        store: owner.parse().map_err(|_| ConnectError::Owner { path: config.state_dir.clone() })?,
+        capacity: CAPACITY,
+        arch: std::env::consts::ARCH.to_owned(),
+        os: std::env::consts::OS.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..WorkerFacts::default()
+    })
+}
+
+impl Connection {
+    /// The controller as a lane sees it.
+    #[must_use]
+    pub fn lane(&self) -> &dyn Lane {
+        &self.client
+    }
+
+    /// Takes over an attempt that a killed process left on this machine. Nothing to do for a fleet.
+    ///
+    /// # Errors
+    /// The attempt is unknown, or another process drives it.
+    pub fn adopt(&self, attempt: AttemptId) -> Result<(), ConnectError> {
+        match &self.local {
+            Some(local) => Ok(local.worker.adopt(attempt)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes over everything that was left here, drives it to its end, and removes leftovers.
+    pub async fn finish_everything(&self) {
+        if let Some(local) = &self.local {
+            local.worker.adopt_all();
+            local.worker.idle().await;
+            if let Err(error) = local.worker.sweep().await {
+                tracing::warn!(%error, "the sweep did not finish");
+            }
+        }
+    }
+
+    /// Ends the connection; an embedded controller settles what ended first.
+    pub async fn close(self) {
+        if let Some(local) = self.local {
+            local.embedded.finish().await;
+        }
+    }
+}

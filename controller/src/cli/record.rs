@@ -1,0 +1,245 @@
+//! What a client must not forget while its attempt runs: which files it reserved, and where the attempt is. The record
+//! is locked for as long as its client lives, so another command can tell a live client from a killed one, and finish
+//! what that one left.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use agent::ids::AttemptId;
+use agent::progress::FileRef;
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+
+use super::run::reserve::Reserved;
+
+/// One attempt's client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    pub attempt: AttemptId,
+    /// The process that holds the record.
+    pub pid: u32,
+    pub execution_id: String,
+    /// `None`: embedded.
+    pub controller: Option<String>,
+    pub token_file: Option<PathBuf>,
+    pub output: FileRecord,
+    pub receipt: FileRecord,
+}
+
+/// A reserved file and its identity.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileRecord {
+    pub path: PathBuf,
+    #[serde(flatten)]
+    pub identity: FileRef,
+}
+
+impl FileRecord {
+    /// Of a reservation of ours.
+    #[must_use]
+    pub fn of(file: &Reserved) -> Self {
+        Self { path: file.path().to_owned(), identity: file.identity() }
+    }
+
+    /// Opens the file again, if it still is the same.
+    ///
+    /// # Errors
+    /// As [`Reserved::reopen`].
+    pub fn reopen(&self) -> io::Result<Reserved> {
+        Reserved::reopen(&self.path, self.identity)
+    }
+}
+
+/// The records of a state directory.
+#[derive(Clone, Debug)]
+pub struct Records {
+    root: PathBuf,
+}
+
+/// A record that this process holds.
+#[derive(Debug)]
+pub struct Held {
+    pub record: Record,
+    path: PathBuf,
+    _lock: Flock<File>,
+}
+
+/// A record cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    #[error("no client of attempt {attempt} left a record here")]
+    Unknown { attempt: AttemptId },
+    #[error("process {pid} is the client of attempt {attempt}")]
+    Busy { attempt: AttemptId, pid: u32 },
+    #[error("could not {what} `{}`; name another place with --state-dir", path.display())]
+    Io { what: &'static str, path: PathBuf, source: io::Error },
+}
+
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RecordError {
+    let path = path.to_owned();
+    move |source| RecordError::Io { what, path, source }
+}
+
+impl Records {
+    /// Those under a state directory; nothing is created yet.
+    #[must_use]
+    pub fn of(state_dir: &Path) -> Self {
+        Self { root: state_dir.join("clients") }
+    }
+
+    fn path(&self, attempt: AttemptId) -> PathBuf {
+        self.root.join(format!("{attempt}.json"))
+    }
+
+    /// Writes a new record, held by this process before anybody can see it.
+    ///
+    /// # Errors
+    /// The state directory cannot be written.
+    pub fn hold(&self, record: Record) -> Result<Held, RecordError> {
+        let path = self.path(record.attempt);
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.root).map_err(failed("create", &self.root))?;
+        let fresh = path.with_extension("new");
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&fresh)
+            .map_err(failed("create", &fresh))?;
+        let mut lock = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+            .map_err(|(_, errno)| failed("lock", &fresh)(errno.into()))?;
+        write(&mut lock, &record).map_err(failed("write", &fresh))?;
+        std::fs::rename(&fresh, &path).map_err(failed("write", &path))?;
+        Ok(Held { record, path, _lock: lock })
+    }
+
+    /// Takes over the record of a client that is gone.
+    ///
+    /// # Errors
+    /// There is none, its client lives, or it cannot be read.
+    pub fn take(&self, attempt: AttemptId) -> Result<Held, RecordError> {
+        let path = self.path(attempt);
+        let file = match OpenOptions::new().read(true).write(true).open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(RecordError::Unknown { attempt }),
+            other => other.map_err(failed("open", &path))?,
+        };
+        let mut lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(mut file, errno)| match errno {
+            nix::errno::Errno::EWOULDBLOCK => {
+                RecordError::Busy { attempt, pid: read(&mut file).map_or(0, |record| record.pid) }
+            }
+            other => failed("lock", &path)(other.into()),
+        })?;
+        if FileRef::of(&lock).ok() != FileRef::at(&path) {
+            return Err(RecordError::Unknown { attempt }); // forgotten while we waited for it
+        }
+        let mut record = read(&mut lock).map_err(failed("read", &path))?;
+        record.pid = std::process::id();
+        write(&mut lock, &record).map_err(failed("write", &path))?;
+        Ok(Held { record, path, _lock: lock })
+    }
+
+    /// The record, whoever holds it.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub fn look(&self, attempt: AttemptId) -> Result<Record, RecordError> {
+        let path = self.path(attempt);
+        match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(RecordError::Unknown { attempt }),
+            Err(error) => Err(failed("open", &path)(error)),
+            Ok(mut file) => read(&mut file).map_err(failed("read", &path)),
+        }
+    }
+
+    /// True if the record's client lives.
+    #[must_use]
+    pub fn is_held(&self, attempt: AttemptId) -> bool {
+        let Ok(file) = File::open(self.path(attempt)) else { return false };
+        matches!(Flock::lock(file, FlockArg::LockSharedNonblock), Err((_, nix::errno::Errno::EWOULDBLOCK)))
+    }
+
+    /// Attempts with a record, oldest first.
+    #[must_use]
+    pub fn all(&self) -> Vec<AttemptId> {
+        let Ok(entries) = std::fs::read_dir(&self.root) else { return Vec::new() };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut found: Vec<AttemptId> = names.filter_map(|name| name.strip_suffix(".json")?.parse().ok()).collect();
+        found.sort_unstable();
+        found
+    }
+}
+
+impl Held {
+    /// The attempt's files are in place: nothing needs to be remembered.
+    pub fn forget(self) {
+        let _ = std::fs::remove_file(&self.path); // a record too many is adopted and found finished
+    }
+}
+
+fn read(file: &mut File) -> io::Result<Record> {
+    let mut text = String::new();
+    file.rewind()?;
+    file.read_to_string(&mut text)?;
+    serde_json::from_str(&text).map_err(io::Error::other)
+}
+
+fn write(file: &mut File, record: &Record) -> io::Result<()> {
+    let text = serde_json::to_string(record).map_err(io::Error::other)?;
+    file.rewind()?;
+    file.write_all(text.as_bytes())?;
+    file.set_len(text.len() as u64)?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(directory: &Path) -> Record {
+        let path = directory.join("file");
+        std::fs::write(&path, "").unwrap();
+        let file = FileRecord { identity: FileRef::at(&path).unwrap(), path };
+        Record {
+            attempt: AttemptId::generate(),
+            pid: std::process::id(),
+            execution_id: "x".to_owned(),
+            controller: None,
+            token_file: None,
+            output: file.clone(),
+            receipt: file,
+        }
+    }
+
+    #[test]
+    fn a_live_clients_record_cannot_be_taken_and_a_dead_ones_can() {
+        let directory = tempfile::tempdir().unwrap();
+        let records = Records::of(directory.path());
+        let record = record(directory.path());
+        let attempt = record.attempt;
+        let held = records.hold(record.clone()).unwrap();
+        assert!(records.is_held(attempt));
+        let busy = records.take(attempt).unwrap_err();
+        assert!(matches!(busy, RecordError::Busy { pid, .. } if pid == std::process::id()), "{busy}");
+        drop(held); // as a kill does
+        assert!(!records.is_held(attempt));
+        let taken = records.take(attempt).unwrap();
+        assert_eq!(taken.record, record);
+        assert_eq!(records.all(), [attempt]);
+        taken.forget();
+        assert!(matches!(records.take(attempt).unwrap_err(), RecordError::Unknown { .. }));
+    }
+
+    #[test]
+    fn a_file_that_was_replaced_is_not_opened_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let record = record(directory.path());
+        assert!(record.output.reopen().is_ok());
+        let other = directory.path().join("other");
+        std::fs::write(&other, "theirs").unwrap();
+        std::fs::rename(&other, &record.output.path).unwrap();
+        assert!(record.output.reopen().is_err());
+    }
+}

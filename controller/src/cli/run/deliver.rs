@@ -1,0 +1,159 @@
+//! What the caller gets: the answer in its file, the receipt in its file, one line on the right stream.
+
+use std::io;
+use std::time::Duration;
+
+use agent::assignment::Assignment;
+use agent::ids::AttemptId;
+use agent::receipt::{
+    FailurePhase, LAUNCHER_FAILED, PreflightStatus, Receipt, ReceiptError, Status, launcher_evidence, pretty_value,
+    status_of,
+};
+use futures_util::stream::StreamExt as _;
+use serde_json::Value;
+use time::OffsetDateTime;
+
+use super::drive::Ended;
+use super::lane::Lane;
+use super::plan::unresolved;
+use super::reserve::Reserved;
+use super::signals::Latch;
+use crate::cli::output;
+
+/// Exit code where a receipt has no status that we know (runner 1.5, launcher failure).
+const UNKNOWN_STATUS: u8 = 70;
+/// Tries to fetch an answer over a connection that comes and goes, one second apart.
+const ANSWER_TRIES: u32 = 60;
+
+/// Puts answer and receipt in place. The receipt comes last: who sees it finds the answer.
+pub async fn deliver(
+    lane: &dyn Lane,
+    attempt: AttemptId,
+    ended: Ended,
+    files: (&mut Reserved, &mut Reserved),
+) -> Settled {
+    let (output, receipt) = files;
+    let delivered = status_of(&ended.receipt).is_some_and(Status::delivered);
+    if !delivered {
+        return settle(ended.receipt, output, receipt);
+    }
+    match fetch(lane, attempt, ended.answer_bytes, output).await {
+        Ok(()) => write(ended.receipt, receipt),
+        Err(error) => {
+            let failed = match Receipt::from_value(&ended.receipt) {
+                Ok(complete) => lost_answer(complete, &error).to_value(),
+                Err(_) => ended.receipt,
+            };
+            settle(failed, output, receipt)
+        }
+    }
+}
+
+/// A lane that is over, its files in place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settled {
+    pub receipt: Value,
+    /// False if the receipt's file could not be written.
+    pub written: bool,
+}
+
+impl Settled {
+    /// Exit code of the runner.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match status_of(&self.receipt) {
+            Some(status) if self.written => status.exit_code(),
+            _ => UNKNOWN_STATUS,
+        }
+    }
+
+    /// Prints the receipt's line: on stdout for a delivered answer, else on stderr (runner 1.5).
+    pub fn print(&self) {
+        let line = self.receipt.to_string();
+        if self.exit_code() == 0 { output::data(&line) } else { output::line(&line) }
+    }
+}
+
+/// Ends a lane without an answer: the output reservation goes, the receipt is written.
+pub fn settle(value: Value, output: &Reserved, receipt: &mut Reserved) -> Settled {
+    output.remove();
+    write(value, receipt)
+}
+
+fn write(value: Value, receipt: &mut Reserved) -> Settled {
+    let written = receipt.rewrite(&pretty_value(&value)).is_ok();
+    Settled { receipt: value, written }
+}
+
+async fn fetch(lane: &dyn Lane, attempt: AttemptId, expected: Option<u64>, output: &mut Reserved) -> io::Result<()> {
+    for _ in 1..ANSWER_TRIES {
+        match copy(lane, attempt, expected, output).await {
+            Err(Copy::Passing) => tokio::time::sleep(Duration::from_secs(1)).await,
+            Err(Copy::Failed(error)) => return Err(error),
+            Ok(()) => return output.sync(),
+        }
+    }
+    Err(io::Error::other("the answer could not be fetched"))
+}
+
+enum Copy {
+    /// The connection was lost: again, from the start.
+    Passing,
+    Failed(io::Error),
+}
+
+async fn copy(lane: &dyn Lane, attempt: AttemptId, expected: Option<u64>, output: &mut Reserved) -> Result<(), Copy> {
+    let lost = |error: agent::transport::CallError| {
+        if error.is_passing() { Copy::Passing } else { Copy::Failed(io::Error::other(error)) }
+    };
+    output.clear().map_err(Copy::Failed)?;
+    let mut pieces = lane.answer(attempt).await.map_err(lost)?;
+    let mut length = 0;
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(lost)?;
+        length += piece.len() as u64;
+        output.append(&piece).map_err(Copy::Failed)?;
+    }
+    match expected {
+        Some(whole) if whole != length => Err(Copy::Passing), // cut off
+        _ => Ok(()),
+    }
+}
+
+/// The model answered, and we could not keep the answer: a launcher failure, honest about the model having run.
+fn lost_answer(mut receipt: Receipt, error: &io::Error) -> Receipt {
+    receipt.status = Status::ChildFailed;
+    receipt.error = Some(ReceiptError { message: LAUNCHER_FAILED.to_owned(), evidence: launcher_evidence(error) });
+    receipt.failure_phase = Some(FailurePhase::Invocation);
+    receipt.process_started = true;
+    receipt.workload = None;
+    (receipt.reported_model, receipt.model_verified, receipt.model_evidence) = (None, false, None);
+    (receipt.session_id, receipt.usage, receipt.cost_usd) = (None, None, None);
+    receipt
+}
+
+/// Receipt of a failure of our own after the paths were reserved (runner 2.7). `started`: the model may have run.
+#[must_use]
+pub fn launcher_failure(assignment: &Assignment, evidence: String, latch: &Latch, started: bool) -> Receipt {
+    let now = OffsetDateTime::now_utc();
+    let late = assignment.timeout().is_some_and(|limit| now - assignment.started_at >= limit);
+    let (status, message) = match latch.seen() {
+        Some(signal) => {
+            (Status::Cancelled, format!("launcher received {} after reserving output paths", signal.as_str()))
+        }
+        None if late => (Status::TimedOut, "explicit deadline elapsed after reserving output paths".to_owned()),
+        None => (Status::ChildFailed, LAUNCHER_FAILED.to_owned()),
+    };
+    let mut receipt = Receipt::not_started(assignment, status, ReceiptError { message, evidence }, now);
+    (receipt.preflight, receipt.argv) = unresolved(assignment);
+    match status {
+        Status::Cancelled => receipt.preflight.status = PreflightStatus::Cancelled,
+        Status::TimedOut => receipt.preflight.status = PreflightStatus::TimedOut,
+        _ => {}
+    }
+    if started {
+        receipt.failure_phase = Some(FailurePhase::Invocation);
+        receipt.process_started = true;
+    }
+    receipt
+}

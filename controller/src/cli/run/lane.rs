@@ -1,0 +1,88 @@
+//! What `run` needs of a controller: one way to it for lanes, and a double for tests.
+
+use agent::event::{Event, EventBody};
+use agent::ids::AttemptId;
+use agent::transport::CallError;
+use agent::wire::attempt::{AttemptState, CancelSignal, Submit};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{BoxStream, StreamExt as _};
+use http_body_util::BodyExt as _;
+
+use crate::client::{Client, Told};
+
+/// News of an attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub enum News {
+    /// A kept event, once and in order.
+    Event(Event),
+    /// A live event; some are missed.
+    Live(EventBody),
+    /// Something for people: waiting, unreachable, reconnecting.
+    Word(String),
+}
+
+/// A controller as a lane sees it.
+pub trait Lane: Send + Sync {
+    /// Submits an attempt; safe to repeat.
+    fn submit<'a>(&'a self, submit: &'a Submit) -> BoxFuture<'a, Result<(), CallError>>;
+    /// Follows an attempt until its terminal event.
+    fn follow(&self, attempt: AttemptId, after: u64) -> BoxStream<'static, Result<News, CallError>>;
+    /// Asks for a cancel as if the caller had received `signal`.
+    fn cancel(&self, attempt: AttemptId, signal: CancelSignal) -> BoxFuture<'_, Result<(), CallError>>;
+    /// The final answer, in pieces.
+    fn answer(
+        &self,
+        attempt: AttemptId,
+    ) -> BoxFuture<'_, Result<BoxStream<'static, Result<Bytes, CallError>>, CallError>>;
+}
+
+impl Lane for Client {
+    fn submit<'a>(&'a self, submit: &'a Submit) -> BoxFuture<'a, Result<(), CallError>> {
+        Box::pin(async move { Self::submit(self, submit).await.map(|_| ()) })
+    }
+
+    fn follow(&self, attempt: AttemptId, after: u64) -> BoxStream<'static, Result<News, CallError>> {
+        let news = Self::follow(self, attempt, after);
+        news.filter_map(async |told| match told {
+            Ok(Told::Event(event)) => Some(Ok(News::Event(event))),
+            Ok(Told::Live(body)) => Some(Ok(News::Live(body))),
+            Ok(Told::State(view)) => word(&view.state).map(|word| Ok(News::Word(word))),
+            Ok(Told::Lost { reason, retry_in }) => {
+                Some(Ok(News::Word(format!("{reason}; trying again in {} ms", retry_in.as_millis()))))
+            }
+            Err(error) => Some(Err(error)),
+        })
+        .boxed()
+    }
+
+    fn cancel(&self, attempt: AttemptId, signal: CancelSignal) -> BoxFuture<'_, Result<(), CallError>> {
+        Box::pin(async move { Self::cancel(self, attempt, signal).await.map(|_| ()) })
+    }
+
+    fn answer(
+        &self,
+        attempt: AttemptId,
+    ) -> BoxFuture<'_, Result<BoxStream<'static, Result<Bytes, CallError>>, CallError>> {
+        Box::pin(async move {
+            let body = Self::answer(self, attempt).await?;
+            let pieces = body.into_data_stream();
+            Ok(pieces.map(|piece| piece.map_err(|source| CallError::Lost { source })).boxed())
+        })
+    }
+}
+
+/// What a state means for somebody who waits; `None` where events tell more.
+fn word(state: &AttemptState) -> Option<String> {
+    match state {
+        AttemptState::Queued { position, reason } => Some(format!("queued at {position}: {reason}")),
+        AttemptState::Offered { worker, .. } => Some(format!("offered to worker {worker}")),
+        AttemptState::Unreachable { worker, .. } => {
+            Some(format!("worker {worker} cannot be reached; the attempt may go on"))
+        }
+        AttemptState::Interrupted { worker, .. } => {
+            Some(format!("worker {worker} is lost; a late receipt still counts"))
+        }
+        AttemptState::Running { .. } | AttemptState::Ended { .. } => None,
+    }
+}

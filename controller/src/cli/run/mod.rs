@@ -1,0 +1,218 @@
+//! `laneyard run`, and the whole of `pstack-runner`: one lane from its flags to its files (runner sections 1 and 2).
+//! Order: validate, strict stop, reserve, open progress, read the prompt, then the attempt, then answer and receipt.
+
+pub mod check;
+pub mod deliver; // answer and receipt
+pub mod drive; // events to the end
+pub mod feed;
+pub mod flags;
+pub mod help;
+pub mod lane; // the controller as a lane sees it
+pub mod options; // flags
+pub mod plan;
+pub mod reserve; // the paths
+pub mod signals; // SIGINT and SIGTERM
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use agent::assignment::Assignment;
+use agent::config::{Config, ControllerAddress, Environment};
+use agent::descriptor::Contract;
+use agent::driver::{STRICT_EVIDENCE, strict_reason};
+use agent::progress::{Reporter, State, system_tokens};
+use agent::receipt::{Receipt, ReceiptError, Status, launcher_evidence};
+use agent::wire::attempt::Submit;
+use time::OffsetDateTime;
+
+use self::deliver::{Settled, deliver, launcher_failure, settle};
+use self::drive::drive;
+use self::options::{Options, UsageError};
+use self::reserve::{Reservation, canonical};
+use self::signals::Latch;
+use super::connect::{self, Connection};
+use super::output::{self, Talk, chain};
+use super::record::{FileRecord, Record, Records};
+use super::{USAGE, adopt};
+
+/// Runs one lane. `compatible`: under the name `pstack-runner`. `entered` is when the program was entered.
+pub fn main(words: Vec<OsString>, compatible: bool, environment: &Environment, entered: OffsetDateTime) -> ExitCode {
+    match prepare(words, compatible, environment, entered) {
+        Ok(None) => {
+            output::raw(&help::text(compatible));
+            ExitCode::SUCCESS
+        }
+        Ok(Some(lane)) => match super::runtime() {
+            Ok(runtime) => runtime.block_on(lane.run()).unwrap_or_else(|error| refused(&error, compatible)),
+            Err(error) => refused(&UsageError(format!("could not start: {error}")), compatible),
+        },
+        Err(error) => refused(&error, compatible),
+    }
+}
+
+fn refused(error: &UsageError, compatible: bool) -> ExitCode {
+    output::line(&format!("error: {error}\n\n{}", help::text(compatible).trim_end()));
+    ExitCode::from(USAGE)
+}
+
+/// A lane that passed every check and has touched nothing yet.
+struct Checked {
+    options: Options,
+    config: Config,
+    assignment: Assignment,
+    talk: Talk,
+    compatible: bool,
+}
+
+fn prepare(
+    words: Vec<OsString>,
+    compatible: bool,
+    environment: &Environment,
+    entered: OffsetDateTime,
+) -> Result<Option<Checked>, UsageError> {
+    let words = words
+        .into_iter()
+        .map(|word| word.into_string().map_err(|word| UsageError(format!("`{}` is not UTF-8", word.display()))))
+        .collect::<Result<Vec<_>, _>>()?;
+    let here = std::env::current_dir()
+        .map_err(|error| UsageError(format!("the current directory cannot be used: {error}")))?;
+    let Some(options) = options::read(&words, compatible, &here)? else { return Ok(None) };
+    check::check(&options)?;
+    let config = Config::load(environment).map_err(|error| UsageError(error.to_string()))?;
+    let config = overridden(config, &options);
+    let assignment = plan::assignment(&options, &config, environment, entered)?;
+    let talk = if compatible { Talk::SILENT } else { Talk::new(options.own.verbose, options.own.quiet) };
+    Ok(Some(Checked { options, config, assignment, talk, compatible }))
+}
+
+/// Flags win over the file.
+fn overridden(mut config: Config, options: &Options) -> Config {
+    let own = options.own.clone();
+    config.engine = own.engine.or(config.engine);
+    config.state_dir = own.state_dir.unwrap_or(config.state_dir);
+    if let Some(url) = own.controller {
+        // A token of one controller is never shown to another.
+        config.controller = Some(ControllerAddress { url, token_file: None });
+    }
+    if let (Some(address), Some(token_file)) = (config.controller.as_mut(), own.token_file) {
+        address.token_file = Some(token_file);
+    }
+    config
+}
+
+impl Checked {
+    async fn run(mut self) -> Result<ExitCode, UsageError> {
+        let mut latch = Latch::install().map_err(|error| UsageError(format!("signals cannot be handled: {error}")))?;
+        let mut reservation = Reservation::take(&self.options)?;
+        match canonical(&self.options) {
+            Ok(canonical) => self.assignment.paths.canonical = canonical,
+            Err(error) => {
+                reservation.give_back();
+                return Err(error);
+            }
+        }
+        let progress = self.open_progress(&reservation);
+        let settled = match self.attempt(&mut reservation, &mut latch, &progress).await {
+            Ok(settled) => settled,
+            Err(error) => {
+                progress.finish(false).await;
+                reservation.give_back();
+                return Err(error);
+            }
+        };
+        progress.finish(settled.written).await;
+        settled.print();
+        Ok(ExitCode::from(settled.exit_code()))
+    }
+
+    fn open_progress(&self, reservation: &Reservation) -> Reporter {
+        let Some(file) = &reservation.progress else { return Reporter::off() };
+        let assignment = &self.assignment;
+        let receipt = Some(reservation.receipt.identity());
+        let state = State::new(assignment.attempt.to_string(), assignment.provider, assignment.started_at, receipt);
+        Reporter::open(file.path(), state, system_tokens())
+    }
+
+    /// Everything between the reservation and the files. An error means that nothing was started.
+    async fn attempt(
+        &mut self,
+        reservation: &mut Reservation,
+        latch: &mut Latch,
+        progress: &Reporter,
+    ) -> Result<Settled, UsageError> {
+        let (output, receipt) = (&mut reservation.output, &mut reservation.receipt);
+        if self.assignment.contract == Contract::Strict {
+            return Ok(settle(strict(&self.assignment).to_value(), output, receipt));
+        }
+        match tokio::fs::read(&self.assignment.paths.prompt).await {
+            Ok(prompt) => self.assignment.prompt = prompt,
+            Err(error) => {
+                let failed = launcher_failure(&self.assignment, launcher_evidence(&error), latch, false);
+                return Ok(settle(failed.to_value(), output, receipt));
+            }
+        }
+        if !self.compatible {
+            adopt::in_background(&self.config);
+        }
+        let refused = |error: &dyn std::error::Error| UsageError(chain(error));
+        let engine = plan::will_need_engine(&self.assignment) && latch.seen().is_none();
+        let connection = connect::open(&self.config, engine).await.map_err(|error| refused(&error))?;
+        let attempt = self.assignment.attempt;
+        let record = Record {
+            attempt,
+            pid: std::process::id(),
+            execution_id: self.assignment.execution_id.clone(),
+            controller: self.config.controller.as_ref().map(|address| address.url.clone()),
+            token_file: self.config.controller.as_ref().and_then(|address| address.token_file.clone()),
+            output: FileRecord::of(output),
+            receipt: FileRecord::of(receipt),
+        };
+        let held = match Records::of(&self.config.state_dir).hold(record) {
+            Ok(held) => held,
+            Err(error) => {
+                connection.close().await;
+                return Err(refused(&error));
+            }
+        };
+        let settled = self.submit_and_follow(&connection, (output, receipt), latch, progress).await;
+        connection.close().await;
+        if settled.as_ref().map_or(true, |settled| settled.written) {
+            held.forget();
+        }
+        settled
+    }
+
+    async fn submit_and_follow(
+        &self,
+        connection: &Connection,
+        files: (&mut reserve::Reserved, &mut reserve::Reserved),
+        latch: &mut Latch,
+        progress: &Reporter,
+    ) -> Result<Settled, UsageError> {
+        let attempt = self.assignment.attempt;
+        let lane = connection.lane();
+        if let Err(error) = lane.submit(&Submit::new(self.assignment.clone())).await {
+            if error.code().is_some() {
+                return Err(UsageError(chain(&error))); // an answer: it was not taken
+            }
+            let failed = launcher_failure(&self.assignment, "Error".to_owned(), latch, true);
+            return Ok(settle(failed.to_value(), files.0, files.1));
+        }
+        self.talk.say(&format!("attempt {attempt}; after a crash: laneyard attach {attempt}"));
+        match drive(lane, attempt, latch, progress, self.talk).await {
+            Ok(ended) => Ok(deliver(lane, attempt, ended, files).await),
+            Err(error) => {
+                tracing::error!(%attempt, error = %chain(&error), "the attempt's end was not seen");
+                let failed = launcher_failure(&self.assignment, "Error".to_owned(), latch, true);
+                Ok(settle(failed.to_value(), files.0, files.1))
+            }
+        }
+    }
+}
+
+/// The answer to a strict lane: nothing is launched (runner 8.3).
+fn strict(assignment: &Assignment) -> Receipt {
+    let error =
+        ReceiptError { message: strict_reason(assignment.provider).to_owned(), evidence: STRICT_EVIDENCE.to_owned() };
+    Receipt::not_started(assignment, Status::UnsupportedCapability, error, OffsetDateTime::now_utc())
+}

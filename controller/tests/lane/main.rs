@@ -1,0 +1,8 @@
+//! The real program under both of its names, seen from outside. No test here needs a container engine.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod delivery; // a lane against a scripted controller
+mod desk; // a directory with everything a lane needs
+mod ended; // lanes that end before any container
+mod refused; // usage errors
+mod status; // verdicts

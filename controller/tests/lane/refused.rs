@@ -1,0 +1,137 @@
+//! Usage errors: exit 64, one message that names the thing, nothing left on the disk.
+
+use crate::desk::{Desk, LANE, lane_with};
+
+#[track_caller]
+fn refused(line: &str, message: &str) {
+    let desk = Desk::new();
+    let before = desk.files();
+    let seen = desk.run("pstack-runner", line);
+    assert_eq!(seen.code(), 64, "{line}\n{}", seen.err());
+    assert_eq!(seen.out(), "", "{line}");
+    let error = seen.err();
+    assert!(error.starts_with("error: ") && error.contains(message), "{line}: {error}");
+    assert!(error.contains("Usage: pstack-runner"), "the help follows");
+    assert_eq!(desk.files(), before, "{line}");
+    assert!(!desk.path("home").exists(), "no state for a refused lane");
+}
+
+#[test]
+fn flags_that_are_wrong_are_named() {
+    refused("", "mode is required");
+    refused("word", "Unexpected argument 'word'");
+    refused(&format!("{LANE} --nope"), "Unknown option '--nope'");
+    refused(&format!("{LANE} --nope --help"), "Unknown option '--nope'");
+    refused(&format!("{LANE} --image x"), "Unknown option '--image'");
+    refused(&format!("{LANE} --timeout 0"), "greater than zero");
+    refused(&format!("{LANE} --api-spend sometimes"), "api-spend must be one of: deny, approved");
+    refused(&format!("{LANE} --progress"), "Option '--progress <value>' argument missing");
+    refused(&lane_with("--mode", "--parent"), "ambiguous");
+    refused(&lane_with("--provider", "toString"), "provider must be one of: claude, codex");
+}
+
+#[test]
+fn routes_that_the_runner_must_not_take_are_refused() {
+    refused(&lane_with("--parent", "claude"), "native to parent");
+    let codex = lane_with("--provider", "codex");
+    refused(&codex, "native to parent");
+    refused(&lane_with("--model", "claude-opus-4-1"), "normalize it to opus before invoking the runner");
+    refused(&lane_with("--effort", "default"), "Devin model UID");
+    refused(&lane_with("--provider", "grok"), "no quota adapter implemented");
+    refused(&format!("{LANE} --opencode-chatgpt-subscription"), "opencode-chatgpt-subscription needs");
+}
+
+#[test]
+fn paths_that_cannot_serve_are_refused() {
+    refused(&lane_with("--prompt", "absent.md"), "prompt is not a file: /");
+    refused(&lane_with("--prompt", "repo"), "prompt is not a file: /");
+    refused(&lane_with("--cwd", "prompt.md"), "cwd is not a directory: /");
+    refused(&lane_with("--output", "prompt.md"), "must be distinct");
+    refused(&lane_with("--receipt", "./out.md"), "must be distinct");
+    refused(&format!("{LANE} --progress receipt.json"), "must be distinct");
+    refused(&format!("{LANE} --progress repo/../prompt.md"), "must be distinct");
+    refused(&format!("{LANE} --progress receipt.json.progress"), "must not begin with the receipt path");
+    refused(&format!("{LANE} --progress out.md.x"), "must not begin with the output path");
+    refused(&lane_with("--receipt", "prompt.md/receipt.json"), "could not reserve receipt");
+    refused(
+        &lane_with("--output", "new/deep/out.md").replace("receipt.json", "prompt.md/r"),
+        "could not reserve receipt",
+    );
+}
+
+#[test]
+fn an_occupied_path_keeps_its_content_and_frees_the_others() {
+    for (flag, name) in [("output", "out.md"), ("receipt", "receipt.json"), ("progress", "progress.json")] {
+        let desk = Desk::new();
+        std::fs::write(desk.path(name), "owned").unwrap();
+        let before = desk.files();
+        let seen = desk.run("pstack-runner", &format!("{LANE} --progress progress.json"));
+        assert_eq!(seen.code(), 64, "{}", seen.err());
+        assert!(seen.err().contains(&format!("could not reserve {flag}")), "{}", seen.err());
+        assert_eq!((desk.text(name).as_str(), desk.files()), ("owned", before));
+    }
+}
+
+#[test]
+fn a_dangling_link_at_a_path_is_not_written_through() {
+    let desk = Desk::new();
+    std::os::unix::fs::symlink(desk.path("elsewhere"), desk.path("out.md")).unwrap();
+    let seen = desk.run("pstack-runner", LANE);
+    assert_eq!(seen.code(), 64);
+    assert!(!desk.path("elsewhere").exists());
+}
+
+#[test]
+fn a_configuration_that_is_wrong_is_refused_before_anything_exists() {
+    let desk = Desk::new();
+    std::fs::write(desk.path("config.toml"), "engin = \"docker\"\n").unwrap();
+    let file = desk.path("config.toml");
+    let before = desk.files();
+    let seen = desk.run_with("laneyard", &format!("run {LANE}"), &[("LANEYARD_CONFIG", file.to_str().unwrap())]);
+    assert_eq!(seen.code(), 64);
+    assert!(seen.err().contains("config.toml") && seen.err().contains("engin"), "{}", seen.err());
+    assert_eq!(desk.files(), before);
+}
+
+#[test]
+fn an_engine_that_is_not_there_is_named_and_gives_the_paths_back() {
+    let desk = Desk::new();
+    let before = desk.files();
+    let line =
+        format!("run {LANE} --progress new/progress.json --engine unix:///nowhere/engine.sock --state-dir state");
+    let seen = desk.run("laneyard", &line);
+    assert_eq!(seen.code(), 64, "{}", seen.err());
+    assert!(seen.err().contains("/nowhere/engine.sock"), "{}", seen.err());
+    assert_eq!(desk.files(), before);
+}
+
+#[test]
+fn an_instance_that_is_not_configured_is_named() {
+    let desk = Desk::new();
+    let seen = desk.run("laneyard", &format!("run {LANE} --instance work"));
+    assert_eq!(seen.code(), 64);
+    assert!(seen.err().contains("instance `work` is not configured"), "{}", seen.err());
+}
+
+#[test]
+fn help_is_data_and_success() {
+    for (program, line) in [("pstack-runner", "--help"), ("pstack-runner", "-h --mode x"), ("laneyard", "run --help")] {
+        let seen = Desk::new().run(program, line);
+        assert_eq!((seen.code(), seen.err().as_str()), (0, ""));
+        assert!(seen.out().starts_with("Usage: "), "{}", seen.out());
+    }
+    let own = Desk::new().run("laneyard", "run --help").out();
+    assert!(own.contains("--allow-host") && !Desk::new().run("pstack-runner", "--help").out().contains("--allow-host"));
+}
+
+#[test]
+fn other_commands_refuse_with_the_same_code() {
+    let desk = Desk::new();
+    assert_eq!(desk.run("laneyard", "nonsense").code(), 64);
+    assert_eq!(desk.run("laneyard", "logs not-an-id").code(), 64);
+    let unknown = desk.run("laneyard", "logs 0199aaaa-bbbb-7ccc-8ddd-eeeeeeeeeeee");
+    assert_eq!(unknown.code(), 70);
+    assert!(unknown.err().contains("no attempt 0199aaaa-bbbb-7ccc-8ddd-eeeeeeeeeeee"), "{}", unknown.err());
+    assert_eq!(desk.run("laneyard", "--help").code(), 0);
+    assert!(desk.run("laneyard", "completions bash").out().contains("laneyard"));
+}
