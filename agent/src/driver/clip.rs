@@ -17,24 +17,16 @@ pub(super) fn text(text: &str) -> String {
     format!("{}… ({} bytes)", &text[..end], text.len())
 }
 
-/// A tool's value. Large ones are capped from their text, without building them.
+/// A tool's value. A large one is capped from its JSON text, without building it; `bytes` is the length of that text.
 pub(super) fn value(raw: Option<Raw<'_>>) -> Value {
     let Some(raw) = raw else { return Value::Null };
     let source = raw.source();
     if source.len() <= INPUT_CAP {
         return cap_input(raw.value());
     }
-    match raw.text() {
-        Some(text) => capped(&text),
-        None if source.chars().nth(INPUT_CAP).is_none() => raw.value(),
-        None => capped(source),
-    }
-}
-
-/// A text that stands for a tool's value.
-pub(super) fn capped(text: &str) -> Value {
-    match text.char_indices().nth(INPUT_CAP) {
-        Some((end, _)) => json!({ "truncated": true, "bytes": text.len(), "preview": text[..end] }),
-        None => Value::String(text.to_owned()),
+    let preview = raw.text_start(INPUT_CAP + 1).unwrap_or_else(|| source.chars().take(INPUT_CAP + 1).collect());
+    match preview.char_indices().nth(INPUT_CAP) {
+        Some((end, _)) => json!({ "truncated": true, "bytes": source.len(), "preview": preview[..end] }),
+        None => cap_input(raw.value()),
     }
 }

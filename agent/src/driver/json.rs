@@ -51,6 +51,21 @@ impl<'a> Raw<'a> {
         string(self.0)
     }
 
+    /// The beginning of a string's value, at most this many characters, without looking at the rest.
+    pub(super) fn text_start(self, characters: usize) -> Option<String> {
+        let inner = self.0.strip_prefix('"')?.strip_suffix('"')?;
+        let mut rest = inner.chars();
+        for _ in 0..characters {
+            match rest.next() {
+                None => break,
+                Some('\\') => skip_escape(&mut rest),
+                Some(_) => {}
+            }
+        }
+        let start = &inner[..inner.len() - rest.as_str().len()];
+        string(&format!("\"{start}\"")).map(Cow::into_owned)
+    }
+
     /// A finite number as the provider wrote it.
     pub(super) fn number(self) -> Option<Number> {
         let number: Number = serde_json::from_str(self.0).ok()?;
@@ -80,6 +95,22 @@ pub(super) fn string(quoted: &str) -> Option<Cow<'_, str>> {
     let mut reader = serde_json::Deserializer::from_str(quoted);
     let bytes = reader.deserialize_byte_buf(Bytes).ok()?;
     Some(Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+/// Passes what follows a backslash; the two escapes of a surrogate pair are one character.
+fn skip_escape(rest: &mut std::str::Chars<'_>) {
+    if rest.next() != Some('u') {
+        return;
+    }
+    let mut after = rest.as_str();
+    let high = after
+        .get(..4)
+        .is_some_and(|hex| matches!(hex.as_bytes(), [b'd' | b'D', b'8' | b'9' | b'a'..=b'b' | b'A'..=b'B', ..]));
+    after = after.get(4..).unwrap_or_default();
+    if high && after.starts_with("\\u") {
+        after = after.get(6..).unwrap_or_default();
+    }
+    *rest = after.chars();
 }
 
 /// A nonempty string.
@@ -197,6 +228,16 @@ mod tests {
         let [a] = object(r#"{"\ud800k":1,"a":"x\ud800y\u0041"}"#, &["a"]).unwrap();
         let text = a.unwrap().text().unwrap().into_owned();
         assert!(text.starts_with("x\u{fffd}") && text.ends_with("yA"), "{text:?}");
+    }
+
+    #[test]
+    fn the_start_of_a_string_never_splits_an_escape() {
+        let [a] = object(r#"{"a":"x\n\ud83d\ude00\u00e9yé\"z"}"#, &["a"]).unwrap();
+        let start = |characters| a.unwrap().text_start(characters).unwrap();
+        let whole = "x\n\u{1f600}\u{e9}y\u{e9}\"z";
+        for characters in 0..10 {
+            assert_eq!(start(characters), whole.chars().take(characters).collect::<String>());
+        }
     }
 
     #[test]

@@ -9,6 +9,11 @@ use crate::event::EventBody;
 
 /// Bash calls whose answers are awaited; more than this at once are not followed.
 const PENDING_CAP: usize = 1_024;
+/// Longer ids are not followed either, so that the list stays small.
+const ID_CAP: usize = 256;
+
+/// Characters of a failed command's output that can tell why it failed.
+const OUTPUT_START: usize = 1_000;
 
 #[derive(Default)]
 pub(super) struct Blocks {
@@ -44,7 +49,9 @@ impl Blocks {
             } else if json::is(kind, "tool_use") {
                 let name = clipped(name).unwrap_or_default();
                 let id = clipped(id);
-                if let (Some(id), "Bash", true) = (&id, &*name, self.pending.len() < PENDING_CAP) {
+                if let Some(id) = id.as_ref().filter(|id| name == "Bash" && id.len() <= ID_CAP)
+                    && self.pending.len() < PENDING_CAP
+                {
                     self.pending.insert(id.clone());
                 }
                 events.push(EventBody::ToolCall { id, name, input: clip::value(input) });
@@ -79,7 +86,8 @@ impl Blocks {
 
     /// Counts a command that ran, or tried to: a refused one has an error text without an exit code.
     fn command_ended(&mut self, is_error: bool, content: Option<Raw<'_>>) {
-        let output = content.and_then(Raw::text).unwrap_or_default();
+        let output =
+            content.filter(|_| is_error).and_then(|content| content.text_start(OUTPUT_START)).unwrap_or_default();
         let could_not_start = is_error && sandbox::could_not_start(&output);
         if !is_error || could_not_start || output.starts_with("Exit code ") {
             self.commands.commands += 1;

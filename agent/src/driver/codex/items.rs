@@ -10,6 +10,11 @@ use crate::event::EventBody;
 
 /// Items that began and have not ended; more than this at once are told as one call when they end.
 const PENDING_CAP: usize = 1_024;
+/// Items with longer ids are told so too, so that the list stays small.
+const ID_CAP: usize = 256;
+
+/// Characters of a failed command's output that can tell why it failed.
+const OUTPUT_START: usize = 1_000;
 
 #[derive(Default)]
 pub(super) struct Items {
@@ -17,12 +22,12 @@ pub(super) struct Items {
     commands: SandboxFailures,
 }
 
-/// Fields of an item.
-struct Parts<'a> {
+/// Fields of an item, unread.
+pub(super) struct Parts<'a> {
     whole: Raw<'a>,
-    id: Option<String>,
-    kind: String,
-    text: Option<Raw<'a>>,
+    id: Option<Raw<'a>>,
+    pub kind: Option<Raw<'a>>,
+    pub text: Option<Raw<'a>>,
     message: Option<Raw<'a>>,
     command: Option<Raw<'a>>,
     output: Option<Raw<'a>>,
@@ -32,7 +37,8 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn of(whole: Raw<'a>) -> Option<Self> {
+    /// `None` when the item is no object.
+    pub(super) fn of(whole: Raw<'a>) -> Option<Self> {
         let [id, kind, text, message, command, output, exit_code, status, changes] = whole.fields(&[
             "id",
             "type",
@@ -44,13 +50,15 @@ impl<'a> Parts<'a> {
             "status",
             "changes",
         ])?;
-        let short = |field: Option<Raw<'_>>| json::nonempty(field).map(|text| clip::text(&text));
-        let kind = short(kind)?;
-        Some(Self { whole, id: short(id), kind, text, message, command, output, exit_code, status, changes })
+        Some(Self { whole, id, kind, text, message, command, output, exit_code, status, changes })
     }
 
-    fn input(&self) -> Value {
-        match &*self.kind {
+    fn id(&self) -> Option<String> {
+        json::nonempty(self.id).map(|id| clip::text(&id))
+    }
+
+    fn input(&self, name: &str) -> Value {
+        match name {
             "command_execution" => json!({ "command": clip::value(self.command) }),
             "file_change" => json!({ "changes": clip::value(self.changes) }),
             _ => clip::value(Some(self.whole)),
@@ -67,46 +75,48 @@ impl Items {
         self.commands
     }
 
-    pub(super) fn item(&mut self, kind: &str, item: Option<Raw<'_>>, events: &mut Vec<EventBody>) {
-        let Some(parts) = item.and_then(Parts::of) else { return };
+    pub(super) fn item(&mut self, kind: &str, parts: &Parts<'_>, events: &mut Vec<EventBody>) {
+        let Some(name) = json::nonempty(parts.kind) else { return };
         let completed = kind == "item.completed";
         let text = |field: Option<Raw<'_>>| json::nonempty(field).map(|text| clip::text(&text));
-        match &*parts.kind {
+        match &*name {
             "agent_message" if completed => events.extend(text(parts.text).map(|text| EventBody::Text { text })),
             "reasoning" if completed => events.extend(text(parts.text).map(|text| EventBody::Thinking { text })),
             "error" if completed => {
                 events.extend(text(parts.message).map(|message| EventBody::Error { message, transient: true }));
             }
             "agent_message" | "reasoning" | "error" | "todo_list" => {}
-            _ if completed => self.completed(parts, events),
-            _ if kind == "item.started" => self.started(parts, events),
+            _ if completed => self.completed(&name, parts, events),
+            _ if kind == "item.started" => self.started(&name, parts, events),
             _ => {}
         }
     }
 
-    fn started(&mut self, parts: Parts<'_>, events: &mut Vec<EventBody>) {
-        if let (Some(id), true) = (&parts.id, self.begun.len() < PENDING_CAP) {
+    fn started(&mut self, name: &str, parts: &Parts<'_>, events: &mut Vec<EventBody>) {
+        let Some(id) = parts.id().filter(|id| id.len() <= ID_CAP) else { return };
+        if self.begun.len() < PENDING_CAP {
             self.begun.insert(id.clone());
-            events.push(EventBody::ToolCall { input: parts.input(), id: parts.id, name: parts.kind });
+            events.push(EventBody::ToolCall { id: Some(id), name: clip::text(name), input: parts.input(name) });
         }
     }
 
-    fn completed(&mut self, parts: Parts<'_>, events: &mut Vec<EventBody>) {
-        if !parts.id.as_ref().is_some_and(|id| self.begun.remove(id)) {
-            events.push(EventBody::ToolCall { id: parts.id.clone(), name: parts.kind.clone(), input: parts.input() });
+    fn completed(&mut self, name: &str, parts: &Parts<'_>, events: &mut Vec<EventBody>) {
+        let id = parts.id();
+        if !id.as_ref().is_some_and(|id| self.begun.remove(id)) {
+            events.push(EventBody::ToolCall { id: id.clone(), name: clip::text(name), input: parts.input(name) });
         }
         let exit_code = parts.exit_code.and_then(Raw::number).and_then(|code| code.as_i64());
         let is_error = parts.failed() || exit_code.is_some_and(|code| code != 0);
-        if parts.kind == "command_execution" && !json::is(parts.status, "declined") {
-            let output = parts.output.and_then(Raw::text).unwrap_or_default();
-            self.commands.commands += 1;
-            self.commands.failed += u64::from(is_error && sandbox::could_not_start(&output));
-        }
-        let output = match &*parts.kind {
+        let output = match name {
             "command_execution" => clip::value(parts.output),
             "file_change" => clip::value(parts.status),
             _ => clip::value(Some(parts.whole)),
         };
-        events.push(EventBody::ToolResult { id: parts.id, output, is_error });
+        if name == "command_execution" && !json::is(parts.status, "declined") {
+            let start = || parts.output.and_then(|output| output.text_start(OUTPUT_START)).unwrap_or_default();
+            self.commands.commands += 1;
+            self.commands.failed += u64::from(is_error && sandbox::could_not_start(&start()));
+        }
+        events.push(EventBody::ToolResult { id, output, is_error });
     }
 }

@@ -1,6 +1,6 @@
 //! Reads `codex exec --json` and judges it (runner section 4 and 4.1).
 
-use super::items::Items;
+use super::items::{Items, Parts};
 use super::turns::{Ending, Turns};
 use crate::driver::evidence::{self, Terminal};
 use crate::driver::json::{self, Fields, Raw};
@@ -85,8 +85,11 @@ impl Seen {
             "thread.started" => self.thread_started(thread_id, events),
             "turn.started" => self.turns.started(),
             "item.started" | "item.updated" | "item.completed" => {
-                self.turns.item(&kind, item, *overflow);
-                self.items.item(&kind, item, events);
+                let parts = item.and_then(Parts::of);
+                self.turns.item(&kind, parts.as_ref(), *overflow);
+                if let Some(parts) = &parts {
+                    self.items.item(&kind, parts, events);
+                }
             }
             _ => {}
         }

@@ -1,5 +1,6 @@
 //! Framing of codex' turns (runner 4.1): which text is final.
 
+use super::items::Parts;
 use crate::driver::json::{self, Fields, Raw};
 use crate::driver::usage;
 use crate::receipt::Usage;
@@ -89,8 +90,9 @@ impl Turns {
         self.text = None;
     }
 
-    pub(super) fn item(&mut self, kind: &str, item: Option<Raw<'_>>, overflow: bool) {
-        let [item_kind, text] = item.and_then(|item| item.fields(&["type", "text"])).unwrap_or_default();
+    /// An item event; `parts` are those of its item, if that is an object.
+    pub(super) fn item(&mut self, kind: &str, parts: Option<&Parts<'_>>, overflow: bool) {
+        let (item_kind, text) = parts.map_or((None, None), |parts| (parts.kind, parts.text));
         if json::is(item_kind, "error") {
             return;
         }
