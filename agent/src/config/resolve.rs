@@ -125,9 +125,11 @@ impl Config {
                 Some(ControllerAddress { url: address.url.trim_end_matches('/').to_owned(), token_file })
             }
         };
-        let state_dir = match raw.state_dir {
-            Some(path) => place.path(&path),
-            None => default_state_dir(environment),
+        // The environment wins over the file, as a flag wins over both.
+        let state_dir = match (nonblank(environment, "LANEYARD_STATE"), raw.state_dir) {
+            (Some(path), _) => std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path)),
+            (None, Some(path)) => place.path(&path),
+            (None, None) => default_state_dir(environment),
         };
         Ok(Self {
             file: file.map(Path::to_owned),
