@@ -24,3 +24,4 @@ pub mod doctor; // checks of this machine, as data
 pub mod attempt; // the state machine that joins them
 pub mod link; // our side of the connection to the controller
 pub mod worker; // accepts, drives, adopts, sweeps
+pub mod run; // `laneyard-agent run`: wiring only

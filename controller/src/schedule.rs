@@ -1,6 +1,7 @@
 //! Which waiting attempt goes to which worker: pure and deterministic. Knows nothing of time.
 //!
-//! The submitter who holds the fewest places is served first, each in order of submission. A panel's lanes are placed
+//! The submitter who holds the fewest places is served first (the one who waits longest among equals), each in order of
+//! submission. A panel's lanes are placed
 //! all at once; while a complete panel waits for places, nothing younger takes them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -140,6 +141,8 @@ type Lane<'a> = (AttemptId, &'a Order);
 struct Group<'a> {
     lanes: Vec<Lane<'a>>,
     complete: bool,
+    /// Journal entry of its first lane's submission.
+    since: u64,
 }
 
 /// Plans offers. `resting` names workers that get nothing just now, `avoid` pairs that must not meet again so soon.
@@ -160,7 +163,7 @@ pub fn plan(
     while let Some(next) = lines
         .iter()
         .filter(|(_, line)| !line.is_empty())
-        .min_by_key(|(name, line)| (shares.get(*name).copied().unwrap_or(0), line.len(), **name))
+        .min_by_key(|(name, line)| (shares.get(*name).copied().unwrap_or(0), line.front().map(|group| group.since)))
         .map(|(name, _)| *name)
     {
         let Some(group) = lines.get_mut(next).and_then(std::collections::VecDeque::pop_front) else { break };
@@ -231,13 +234,13 @@ fn lines(core: &Core) -> BTreeMap<&str, std::collections::VecDeque<Group<'_>>> {
         let Some(order) = attempt.order.as_deref() else { continue };
         let line = lines.entry(&order.submitter).or_default();
         match &order.panel {
-            None => line.push_back(Group { lanes: vec![(id, order)], complete: true }),
+            None => line.push_back(Group { lanes: vec![(id, order)], complete: true, since: attempt.submitted_seq }),
             // The group stands where its first lane stands.
             Some(seat) => {
                 if let Some(lanes) = panels.remove(&(order.submitter.as_str(), seat.id.as_str())) {
                     let here = lanes.len() + gone(core, order);
                     let complete = here >= usize::try_from(seat.size).unwrap_or(usize::MAX);
-                    line.push_back(Group { lanes, complete });
+                    line.push_back(Group { lanes, complete, since: attempt.submitted_seq });
                 }
             }
         }

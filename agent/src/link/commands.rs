@@ -71,14 +71,28 @@ async fn carry_out(session: &Arc<Session>, command: CommandBody) {
         CommandBody::Offer { assignment, generation } => take(session, *assignment, generation).await,
         CommandBody::Cancel { attempt, signal, .. } => session.runner.cancel(attempt, signal),
         CommandBody::Release { attempt, generation } => {
-            session.runner.release(attempt);
-            session.forget(attempt);
             let lease = LeaseRef { session: session.id, attempt, generation };
-            // Not repeated: the next registration shows that it is gone.
-            if let Err(error) = session.post("released", &lease).await {
-                session.judge(&error);
-            }
+            session.spawn(release(Arc::clone(session), lease));
         }
+    }
+}
+
+/// Releases an attempt, again and again while the worker still has it (it may be busy cleaning up), then says so.
+async fn release(session: Arc<Session>, lease: LeaseRef) {
+    let mut backoff = Backoff::new();
+    loop {
+        session.runner.release(lease.attempt);
+        if !session.runner.attempts().iter().any(|held| held.attempt == lease.attempt) {
+            break;
+        }
+        if !backoff.pause(&session.over).await {
+            return;
+        }
+    }
+    session.forget(lease.attempt);
+    // Not repeated: the next registration shows that it is gone.
+    if let Err(error) = session.post("released", &lease).await {
+        session.judge(&error);
     }
 }
 

@@ -18,7 +18,7 @@ use crate::wire::paths;
 use crate::wire::worker::{Heartbeat, LeaseRef, Register, Registered};
 
 /// Waits between tries: doubled from the first to the last.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
 /// How often the worker is asked for attempts that came to it by themselves (adopted ones).
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -156,6 +156,17 @@ impl Session {
         let lease = LeaseRef { session: self.id, attempt, generation };
         self.tasks.spawn(ship::live(Arc::clone(self), lease.clone(), log.clone()));
         self.tasks.spawn(async move { ship::kept(&session, lease, log, acknowledged).await });
+    }
+
+    /// Runs a task that ends with the session.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let over = self.over.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = over.cancelled() => {}
+                () = task => {}
+            }
+        });
     }
 
     /// The attempt may be offered anew later.

@@ -87,6 +87,7 @@ pub fn router(app: App, auth: Auth) -> Router {
         })
         .layer(from_fn_with_state(auth, auth::authenticate))
         .route(paths::HEALTH, get(health))
+        .route(paths::OPENAPI, get(openapi))
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
         .layer(from_fn(request::identify))
         .with_state(app)
@@ -94,6 +95,11 @@ pub fn router(app: App, auth: Auth) -> Router {
 
 async fn health() -> Json<Health> {
     Json(Health { status: "ok".to_owned(), version: VERSION.to_owned() })
+}
+
+/// The description of this API. The tests hold real answers against it.
+async fn openapi() -> impl axum::response::IntoResponse {
+    ([(http::header::CONTENT_TYPE, "application/json")], include_str!("openapi.json"))
 }
 
 /// The same handlers for callers of this process.

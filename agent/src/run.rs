@@ -1,0 +1,145 @@
+//! `laneyard-agent run`: wires state directory, engine, worker and link together, and ends them in order.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::attempt::directory::StateDir;
+use crate::attempt::{Deps, EngineSource};
+use crate::config::Config;
+use crate::container::discover::Surroundings;
+use crate::container::image::PullPolicy;
+use crate::ids::WorkerId;
+use crate::link;
+use crate::transport::{Endpoint, Token, Transport};
+use crate::wire::worker::WorkerFacts;
+use crate::worker::{LocalRunner, Worker};
+
+/// How long a stopping agent waits for its tasks. Attempts go on without it.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// The worker side of laneyard.
+#[derive(Debug, clap::Parser)]
+#[command(name = "laneyard-agent", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Serve a controller as a worker until SIGINT or SIGTERM. Attempts survive that.
+    Run(Run),
+}
+
+#[derive(Debug, clap::Args)]
+struct Run {
+    /// The controller: http://127.0.0.1:PORT or unix:/PATH.
+    #[arg(long, env = "LANEYARD_CONTROLLER", value_name = "URL")]
+    controller: Endpoint,
+    /// File with the controller's token, readable by its owner only.
+    #[arg(long, env = "LANEYARD_TOKEN_FILE", value_name = "FILE")]
+    token_file: PathBuf,
+    /// Directory of attempts; by default the configured one.
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// This worker's name; by default the host's.
+    #[arg(long, value_name = "NAME")]
+    name: Option<WorkerId>,
+    /// Labels that assignments may ask for.
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// Attempts at the same time.
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    capacity: u32,
+    /// The engine: docker, podman or its address; by default the configured one, else it is looked for.
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<String>,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("`{text}` is no label: write KEY=VALUE")),
+    }
+}
+
+/// Runs the command line.
+///
+/// # Errors
+/// The configuration, the state directory, the engine or the controller cannot be used.
+pub fn main(cli: Cli) -> anyhow::Result<()> {
+    let Command::Run(run) = cli.command;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start a runtime")?;
+    runtime.block_on(run.run())
+}
+
+impl Run {
+    async fn run(self) -> anyhow::Result<()> {
+        let environment: BTreeMap<String, String> = std::env::vars().collect();
+        let config = Config::load(&environment)?;
+        let name = match self.name {
+            Some(name) => name,
+            None => host_name()?,
+        };
+        let token = Token::read(&self.token_file)?;
+        let transport = Transport::http(&self.controller, Some(token))?;
+        let state = StateDir::open(self.state_dir.as_ref().unwrap_or(&config.state_dir))?;
+        let engine = EngineSource::new(self.engine.or(config.engine), Surroundings::from_env());
+        // A worker without an engine would only collect attempts that fail.
+        let found = engine.get().await?;
+        let facts = WorkerFacts {
+            store: state.owner()?.to_string().parse().context("the state directory's identity is damaged")?,
+            labels: self.labels.into_iter().collect(),
+            capacity: self.capacity,
+            engine: format!("{} {}", found.info().kind.as_str(), found.info().version),
+            arch: std::env::consts::ARCH.to_owned(),
+            os: std::env::consts::OS.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            images: config.images.values().cloned().collect(),
+            instances: Vec::new(),
+        };
+        let deps = Deps { state, worker: name.clone(), engine, images: config.images, pull: PullPolicy::default() };
+        let worker = Worker::new(deps, facts);
+        // First everything that a killed agent left: the registration must name all of it.
+        worker.adopt_all();
+        serve(transport, worker, name).await
+    }
+}
+
+async fn serve(transport: Transport, worker: Arc<Worker>, name: WorkerId) -> anyhow::Result<()> {
+    let shutdown = CancellationToken::new();
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let (sweeper, stop) = (Arc::clone(&worker), shutdown.clone());
+    let sweeping = tokio::spawn(async move { sweeper.sweep_until(stop).await });
+    let link = link::run(transport, Arc::new(LocalRunner(worker)), name.clone(), shutdown.clone());
+    tokio::pin!(link);
+    let outcome = tokio::select! {
+        outcome = &mut link => outcome,
+        _ = interrupt.recv() => Ok(()),
+        _ = terminate.recv() => Ok(()),
+    };
+    info!(worker = %name, "stopping; attempts go on and are taken over at the next start");
+    shutdown.cancel();
+    if outcome.is_ok() {
+        // Not in time is no harm: everything under way is on disk.
+        let _ = tokio::time::timeout(GRACE, &mut link).await;
+    }
+    let _ = tokio::time::timeout(GRACE, sweeping).await;
+    Ok(outcome?)
+}
+
+/// The kernel's idea of the host's name; where it has no file for that, the shell's.
+fn host_name() -> anyhow::Result<WorkerId> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| std::env::var("HOSTNAME"));
+    let name = name.context("cannot read the host's name: pass --name")?;
+    let name = name.trim();
+    name.parse().with_context(|| format!("the host's name `{name}` cannot name a worker: pass --name"))
+}

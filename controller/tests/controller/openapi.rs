@@ -1,0 +1,162 @@
+//! The served OpenAPI document against real answers.
+
+use agent::ids::AttemptId;
+use agent::transport::{Call, Transport};
+use agent::wire::paths;
+use http::Request;
+use serde_json::Value;
+
+use crate::scripted::{Heard, Scripted};
+use crate::support::{Served, quick, read, submission};
+
+/// The part of JSON Schema that the document uses. Says what is wrong, and where.
+fn check(document: &Value, schema: &Value, value: &Value, place: &str) -> Result<(), String> {
+    if let Some(name) = schema["$ref"].as_str() {
+        let target = document.pointer(name.trim_start_matches('#')).ok_or(format!("{name} is not defined"))?;
+        return check(document, target, value, place);
+    }
+    if let Some(options) = schema["oneOf"].as_array() {
+        let fits: Vec<_> = options.iter().map(|option| check(document, option, value, place)).collect();
+        let good = fits.iter().filter(|fit| fit.is_ok()).count();
+        return if good == 1 { Ok(()) } else { Err(format!("{place}: fits {good} alternatives: {fits:?}")) };
+    }
+    let wrong = |what: &str| Err(format!("{place}: {value} {what}"));
+    if schema.get("const").is_some_and(|only| only != value) {
+        return wrong("is not the constant");
+    }
+    if schema["enum"].as_array().is_some_and(|words| !words.contains(value)) {
+        return wrong("is none of the words");
+    }
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_u64() || number.is_i64() => "integer",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let allowed = match &schema["type"] {
+        Value::String(only) => only == kind,
+        Value::Array(some) => some.iter().any(|some| some == kind),
+        _ => true,
+    };
+    if !allowed {
+        return wrong("has the wrong type");
+    }
+    if schema["minimum"].as_i64().is_some_and(|least| value.as_i64().is_some_and(|value| value < least)) {
+        return wrong("is too small");
+    }
+    if let (Some(items), Some(values)) = (schema.get("items"), value.as_array()) {
+        for (index, value) in values.iter().enumerate() {
+            check(document, items, value, &format!("{place}[{index}]"))?;
+        }
+    }
+    let Some(fields) = value.as_object() else { return Ok(()) };
+    for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        if !fields.contains_key(name) {
+            return Err(format!("{place}: `{name}` is missing in {value}"));
+        }
+    }
+    for (name, value) in fields {
+        match (schema["properties"].get(name), schema.get("properties")) {
+            (Some(schema), _) => check(document, schema, value, &format!("{place}.{name}"))?,
+            // What an answer shows must be described, but for free-form objects.
+            (None, Some(_)) => return Err(format!("{place}: `{name}` is not described")),
+            (None, None) => {}
+        }
+    }
+    Ok(())
+}
+
+struct Checked {
+    transport: Transport,
+    document: Value,
+}
+
+impl Checked {
+    /// Sends a request and holds its answer against what the document says of `route`.
+    async fn ask(&self, method: &str, route: &str, path: &str, body: Option<Value>) -> Value {
+        let body = body.map(|body| body.to_string()).unwrap_or_default();
+        let request = Request::builder().method(method).uri(path).body(agent::transport::whole(body)).unwrap();
+        let response = self.transport.send(request).await.unwrap();
+        let status = response.status().as_u16().to_string();
+        let operation = &self.document["paths"][route][method.to_lowercase()];
+        assert!(operation.is_object(), "{method} {route} is not described");
+        let described = operation["responses"].get(&status).unwrap_or(&operation["responses"]["default"]);
+        let bytes = read(response.into_body()).await;
+        if let Some(schema) = described.pointer("/content/application~1json/schema") {
+            let value = serde_json::from_slice(&bytes).unwrap();
+            check(&self.document, schema, &value, &format!("{method} {path} {status}")).unwrap();
+            return value;
+        }
+        Value::Null
+    }
+}
+
+#[tokio::test]
+async fn real_answers_are_what_the_served_document_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::start(dir.path(), "127.0.0.1:0", quick());
+    let transport = served.transport();
+    let document: Value = transport.json(Call::get(paths::OPENAPI)).await.unwrap();
+    let api = Checked { transport, document };
+    api.ask("GET", "/healthz", "/healthz", None).await;
+    let (id, submit) = submission();
+    let submit = serde_json::to_value(&submit).unwrap();
+    let schema = serde_json::json!({"$ref": "#/components/schemas/Submit"});
+    assert!(check(&api.document, &schema, &serde_json::json!({"assignment": 1}), "").is_err(), "the check can fail");
+    for _ in 0..2 {
+        api.ask("POST", "/v1/attempts", "/v1/attempts", Some(submit.clone())).await;
+    }
+    api.ask("POST", "/v1/attempts", "/v1/attempts", Some(Value::Null)).await;
+    api.ask("GET", "/v1/queue", "/v1/queue?limit=1", None).await;
+    let one = format!("/v1/attempts/{id}");
+    api.ask("GET", "/v1/attempts/{id}/receipt", &format!("{one}/receipt"), None).await;
+    let worker = Scripted::new(1);
+    let _stop = served.connect("w1", worker.clone());
+    worker.until_offered(id).await;
+    api.ask("GET", "/v1/attempts/{id}", &one, None).await;
+    api.ask("GET", "/v1/attempts/{id}", &format!("/v1/attempts/{}", AttemptId::generate()), None).await;
+    let cancel = serde_json::json!({"signal": "SIGINT"});
+    api.ask("POST", "/v1/attempts/{id}/cancel", &format!("{one}/cancel"), Some(cancel)).await;
+    api.ask("POST", "/v1/workers/{id}/drain", "/v1/workers/w1/drain", Some(Value::Null)).await;
+    api.ask("GET", "/v1/workers", "/v1/workers", None).await;
+    worker.end(id, "cancelled", None);
+    worker.until(|heard| *heard == Heard::Release(id)).await;
+    api.ask("GET", "/v1/attempts", "/v1/attempts", None).await;
+    let receipt = api.ask("GET", "/v1/attempts/{id}/receipt", &format!("{one}/receipt"), None).await;
+    assert_eq!(receipt["status"], "cancelled");
+}
+
+#[tokio::test]
+async fn every_described_route_exists_and_wants_a_credential() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::start(dir.path(), "127.0.0.1:0", quick());
+    let document: Value = served.transport().json(Call::get(paths::OPENAPI)).await.unwrap();
+    let nobody = Transport::http(&served.address.parse().unwrap(), None).unwrap();
+    for (route, operations) in document["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            if method == "parameters" {
+                continue;
+            }
+            let path = route.replace("{id}", "x");
+            let request = || {
+                let builder = Request::builder().method(method.to_uppercase().as_str()).uri(&path);
+                builder.body(agent::transport::whole("{}")).unwrap()
+            };
+            let known = served.transport().send(request()).await.unwrap().status().as_u16();
+            let text = read(served.transport().send(request()).await.unwrap().into_body());
+            if known != 200 {
+                let body: Value = serde_json::from_slice(&text.await).unwrap();
+                assert!(
+                    body["code"] != "no-such-route" && body["code"] != "no-such-method",
+                    "{method} {route}: {body}"
+                );
+            }
+            let open = operation.get("security").is_some();
+            let unknown = nobody.send(request()).await.unwrap().status().as_u16();
+            assert_eq!(unknown == 401, !open, "{method} {route} without a token: {unknown}");
+        }
+    }
+}

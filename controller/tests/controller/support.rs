@@ -1,0 +1,194 @@
+//! Assignments, servers, and waiting with a deadline.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::assignment::{Assignment, CallerPaths, CanonicalPaths, Limits};
+use agent::descriptor::{Contract, Effort, InnerSandbox, Mode, Parent, Provider};
+use agent::event::{Event, EventBody};
+use agent::ids::AttemptId;
+use agent::link::{self, Runner};
+use agent::transport::{CallError, Endpoint, Token, Transport};
+use agent::wire::attempt::{AttemptState, Submit};
+use controller::client::{Client, Told};
+use controller::reactor::Timing;
+use controller::serve::{Listen, ServeConfig, start};
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use tokio_util::sync::CancellationToken;
+
+/// No wait of a test takes longer.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.expect("it did not happen in time")
+}
+
+pub fn assignment() -> Assignment {
+    let text = |text: &str| text.to_owned();
+    Assignment {
+        attempt: AttemptId::generate(),
+        execution_id: text("/out/receipt.json"),
+        parent: Parent::Claude,
+        provider: Provider::Codex,
+        model: text("gpt-5"),
+        effort: Effort::High,
+        mode: Mode::ReadOnly,
+        contract: Contract::Legacy,
+        api_spend: None,
+        paths: CallerPaths {
+            cwd: text("/src"),
+            prompt: text("/in/prompt"),
+            output: text("/out/answer"),
+            receipt: text("/out/receipt.json"),
+            progress: None,
+            canonical: CanonicalPaths {
+                cwd: text("/src"),
+                output: text("/out/answer"),
+                receipt: text("/out/receipt.json"),
+            },
+        },
+        prompt: vec![0, 255, b'x'],
+        started_at: time::OffsetDateTime::now_utc(),
+        timeout_ms: None,
+        instance: None,
+        environment: BTreeMap::new(),
+        image: None,
+        limits: Limits::default(),
+        inner_sandbox: InnerSandbox::Prefer,
+        extra_hosts: Vec::new(),
+    }
+}
+
+pub fn submission() -> (AttemptId, Submit) {
+    let assignment = assignment();
+    (assignment.attempt, Submit::new(assignment))
+}
+
+pub fn quick() -> Timing {
+    Timing {
+        heartbeat: Duration::from_millis(50),
+        lease: Duration::from_millis(400),
+        interrupt_after: Duration::from_millis(400),
+        start_within: Duration::from_secs(10),
+    }
+}
+
+/// A controller over loopback TCP that can be killed: it has a runtime of its own, which is dropped in mid-flight.
+pub struct Served {
+    runtime: Option<tokio::runtime::Runtime>,
+    pub address: String,
+    pub dir: PathBuf,
+}
+
+impl Served {
+    pub fn start(dir: &Path, listen: &str, timing: Timing) -> Self {
+        let mut config = ServeConfig::new(listen.parse::<Listen>().unwrap(), dir);
+        config.timing = timing;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        // Not on this thread: the caller has a runtime already.
+        let (send, receive) = std::sync::mpsc::channel();
+        runtime.spawn(async move {
+            let server = loop {
+                match start(config.clone()).await {
+                    Ok(server) => break server,
+                    // The killed one's files and port may take a moment to be free.
+                    Err(error) => {
+                        eprintln!("{error}");
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                    }
+                }
+            };
+            send.send(server.address()).unwrap();
+            server.run(CancellationToken::new()).await.unwrap();
+        });
+        let address = receive.recv_timeout(PATIENCE).unwrap();
+        Self { runtime: Some(runtime), address, dir: dir.to_owned() }
+    }
+
+    pub fn kill(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+
+    pub fn transport(&self) -> Transport {
+        let endpoint: Endpoint = self.address.parse().unwrap();
+        Transport::http(&endpoint, Some(Token::read(&self.dir.join("token")).unwrap())).unwrap()
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(self.transport())
+    }
+
+    /// Connects a worker, until the token is cancelled.
+    pub fn connect(&self, name: &str, runner: Arc<dyn Runner>) -> CancellationToken {
+        let stop = CancellationToken::new();
+        tokio::spawn(link::run(self.transport(), runner, name.parse().unwrap(), stop.clone()));
+        stop
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+pub type Following = BoxStream<'static, Result<Told, CallError>>;
+
+/// Follows until the end and returns the kept events.
+pub async fn drain(mut following: Following) -> Vec<Event> {
+    let mut events = Vec::new();
+    while let Some(told) = soon(following.next()).await {
+        if let Told::Event(event) = told.unwrap() {
+            events.push(event);
+        }
+    }
+    events
+}
+
+/// Follows until the attempt is in a state that `wanted` accepts.
+pub async fn until_state(client: &Client, id: AttemptId, wanted: impl Fn(&AttemptState) -> bool) -> AttemptState {
+    let mut following = client.follow(id, 0);
+    let mut last = None;
+    let found = tokio::time::timeout(PATIENCE, async {
+        while let Some(told) = following.next().await {
+            if let Told::State(view) = told.unwrap() {
+                last = Some(view.state.clone());
+                if wanted(&view.state) {
+                    return Some(view.state);
+                }
+            }
+        }
+        None
+    });
+    match found.await {
+        Ok(Some(state)) => state,
+        _ => panic!("last state: {last:?}"),
+    }
+}
+
+/// Sequence numbers of events.
+pub fn numbers(events: &[Event]) -> Vec<u64> {
+    events.iter().map(|event| event.seq).collect()
+}
+
+pub fn texts(events: &[Event]) -> Vec<String> {
+    let texts = events.iter().filter_map(|event| match &event.body {
+        EventBody::Text { text } => Some(text.clone()),
+        _ => None,
+    });
+    texts.collect()
+}
+
+pub async fn read(mut body: agent::transport::ResponseBody) -> Vec<u8> {
+    use http_body_util::BodyExt as _;
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        bytes.extend_from_slice(&frame.unwrap().into_data().unwrap());
+    }
+    bytes
+}
