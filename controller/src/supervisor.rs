@@ -172,5 +172,5 @@ impl Task {
 
 /// Often enough to notice silence soon after a lease has ended.
 fn tick_length(timing: &Timing) -> Duration {
-    (timing.lease / 4).clamp(Duration::from_millis(20), Duration::from_secs(5))
+    (timing.lease / 4).clamp(Duration::from_millis(20), Duration::from_secs(1))
 }

@@ -119,7 +119,8 @@ impl Core {
             Event::Claimed { attempt } => {
                 if let Some(State::Offered { worker, generation, .. }) = self.attempt(*attempt).map(|a| a.state.clone())
                 {
-                    self.transit(*attempt, State::Held { worker, generation, started: false, interrupted: false });
+                    let state = self.held(worker, generation);
+                    self.transit(*attempt, state);
                 }
             }
             Event::Reported { attempt, through, started } => self.change(*attempt, |attempt| {
@@ -142,6 +143,12 @@ impl Core {
         }
     }
 
+    /// A lease that begins, with the state directory that the worker has now.
+    fn held(&self, worker: WorkerId, generation: Generation) -> State {
+        let store = self.worker(&worker).map(|known| known.facts.store).unwrap_or_default();
+        State::Held { worker, generation, store, started: false, interrupted: false }
+    }
+
     fn bring(&mut self, entry: &Entry, id: AttemptId, worker: &WorkerId, generation: Generation) {
         if !self.attempts.contains_key(&id) {
             self.attempts.insert(id, Attempt::brought(entry));
@@ -149,7 +156,7 @@ impl Core {
         }
         let Some(attempt) = self.attempts.get_mut(&id) else { return };
         attempt.generation = attempt.generation.max(generation.0);
-        let state = State::Held { worker: worker.clone(), generation, started: false, interrupted: false };
+        let state = self.held(worker.clone(), generation);
         self.transit(id, state);
     }
 

@@ -36,10 +36,10 @@ impl Core {
                 AttemptState::Queued { position: u32::try_from(place).unwrap_or(u32::MAX), reason }
             }
             State::Offered { worker, generation, .. } => AttemptState::Offered { worker, generation },
-            State::Held { worker, generation, started, interrupted: true } => {
+            State::Held { worker, generation, started, interrupted: true, .. } => {
                 AttemptState::Interrupted { worker, generation, started }
             }
-            State::Held { worker, generation, started, interrupted: false } => {
+            State::Held { worker, generation, started, interrupted: false, .. } => {
                 if self.worker(&worker).is_some_and(|worker| worker.lost) {
                     AttemptState::Unreachable { worker, generation, started }
                 } else {

@@ -4,7 +4,7 @@ use agent::event::EventBody;
 use agent::ids::AttemptId;
 use agent::wire::attempt::{AttemptView, Cancel, Page, QueueEntry, Submit};
 use agent::wire::error::code;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
@@ -17,7 +17,7 @@ use tokio_util::io::ReaderStream;
 use super::App;
 use super::auth::Principal;
 use super::error::{ApiError, full};
-use super::request::{Body, Id, Paging};
+use super::request::{Body, Id, Paging, Params};
 use crate::core::attempt::State as Phase;
 use crate::event::Order;
 use crate::reactor::{Refused, client};
@@ -81,7 +81,7 @@ pub(super) async fn show(State(app): State<App>, Id(id): Id<AttemptId>) -> Resul
 
 pub(super) async fn list(
     State(app): State<App>,
-    Query(paging): Query<Paging>,
+    Params(paging): Params<Paging>,
 ) -> Result<Json<Page<AttemptView>>, ApiError> {
     let (limit, after) = (paging.limit(), paging.after::<AttemptId>()?);
     let items = app.supervisor.ask(move |world, _, _| {
@@ -102,7 +102,7 @@ pub(super) fn page<T>(mut items: Vec<T>, limit: usize, place: impl Fn(&T) -> Str
 
 pub(super) async fn queue(
     State(app): State<App>,
-    Query(paging): Query<Paging>,
+    Params(paging): Params<Paging>,
 ) -> Result<Json<Page<QueueEntry>>, ApiError> {
     let (limit, after) = (paging.limit(), paging.after::<u32>()?.unwrap_or(0));
     let items = app.supervisor.ask(move |world, _, _| world.core.queue_view(after, limit + 1)).await?;

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use agent::ids::WorkerId;
 use agent::transport::events::KEEP_ALIVE;
 use agent::wire::worker::{Command, CommandBody};
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Sse;
 use axum::response::sse::{Event as Record, KeepAlive};
 use futures_util::stream::Stream;
@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::App;
 use super::error::ApiError;
-use super::request::{Id, last_event_id};
+use super::request::{Id, Params, last_event_id};
 use crate::core::worker::Order;
 use crate::reactor::{Refused, worker};
 
@@ -31,7 +31,7 @@ pub(super) struct Listener {
 pub(super) async fn commands(
     State(app): State<App>,
     Id(id): Id<WorkerId>,
-    Query(Listener { session }): Query<Listener>,
+    Params(Listener { session }): Params<Listener>,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Record, Infallible>>>, ApiError> {
     let after = last_event_id(&headers)?;

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use agent::wire::paths::{LAST_EVENT_ID_HEADER, REQUEST_ID_HEADER};
-use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
@@ -68,6 +68,17 @@ where
         let bad = |error: &dyn std::fmt::Display| ApiError::bad("bad-id", error.to_string());
         let Path(text) = Path::<String>::from_request_parts(parts, state).await.map_err(|error| bad(&error))?;
         text.parse().map(Self).map_err(|error: T::Err| bad(&error))
+    }
+}
+
+/// What stands behind the question mark.
+pub(super) struct Params<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = ApiError;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let query = Query::<T>::from_request_parts(parts, state).await;
+        query.map(|Query(params)| Self(params)).map_err(|error| ApiError::bad("bad-query", error.body_text()))
     }
 }
 

@@ -8,7 +8,7 @@ use agent::wire::worker::{
     Acknowledged, Granted, Heartbeat, LeaseRef, Live, Refuse, Register, Registered, Report, WorkerView,
 };
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
@@ -18,14 +18,14 @@ use uuid::Uuid;
 use super::App;
 use super::attempts::page;
 use super::error::ApiError;
-use super::request::{Body, Id, Paging};
+use super::request::{Body, Id, Paging, Params};
 use crate::reactor::client::{Steer, on_steer};
 use crate::reactor::{lease, worker};
 use crate::unstarted;
 
 pub(super) async fn list(
     State(app): State<App>,
-    Query(paging): Query<Paging>,
+    Params(paging): Params<Paging>,
 ) -> Result<Json<Page<WorkerView>>, ApiError> {
     let (limit, after) = (paging.limit(), paging.after::<WorkerId>()?);
     let items = app.supervisor.ask(move |world, _, _| {
@@ -111,7 +111,7 @@ pub(super) struct Upload {
 pub(super) async fn answer(
     State(app): State<App>,
     Id(id): Id<WorkerId>,
-    Query(Upload { session, attempt, generation }): Query<Upload>,
+    Params(Upload { session, attempt, generation }): Params<Upload>,
     headers: HeaderMap,
     body: axum::body::Body,
 ) -> Result<StatusCode, ApiError> {

@@ -14,7 +14,7 @@ use crate::core::attempt::{Attempt, State};
 use crate::event::{Event, Withdrawal};
 
 /// A refusing worker is not offered the same attempt again for so long.
-const REST: std::time::Duration = std::time::Duration::from_secs(5);
+const REST: std::time::Duration = std::time::Duration::from_secs(1);
 
 fn known(world: &World, id: AttemptId) -> Result<&Attempt, Refused> {
     world.core.attempt(id).ok_or(Refused::NoSuchAttempt(id))

@@ -22,9 +22,8 @@ pub fn on_register(
     register: &Register,
 ) -> Result<Registered, Refused> {
     let id = &register.worker;
-    let mut same_store = true;
     if let Some(known) = world.core.worker(id) {
-        same_store = known.facts.store == register.facts.store;
+        let same_store = known.facts.store == register.facts.store;
         // Before a whole lease has been listened, a known worker counts as alive.
         let alive = !known.lost && world.liveness.silent_for(id, now) <= world.timing.lease;
         if !same_store && alive {
@@ -36,7 +35,7 @@ pub fn on_register(
     commit(world, effects, now, event);
     hear(world, effects, now, id);
     take_held(world, effects, now, id, &register.held);
-    miss_absent(world, effects, now, id, &register.held, same_store);
+    miss_absent(world, effects, now, id, &register.held);
     let acknowledged = register.held.iter().filter_map(|held| {
         let last_seq = world.core.attempt(held.attempt)?.last_seq;
         Some(Acknowledged { attempt: held.attempt, last_seq })
@@ -114,18 +113,21 @@ fn take_held(world: &mut World, effects: &mut Effects, now: Now, worker: &Worker
     }
 }
 
-/// What a registering worker does not hold. With the same state directory, an attempt that never told anything was
-/// never taken and waits again; everything else is interrupted, for it may have started.
-fn miss_absent(world: &mut World, effects: &mut Effects, now: Now, worker: &WorkerId, held: &[Held], same_store: bool) {
+/// What a registering worker does not hold. With the state directory that it had when it claimed, an attempt that never
+/// told anything was never taken and waits again; everything else is interrupted, for it may have started.
+fn miss_absent(world: &mut World, effects: &mut Effects, now: Now, worker: &WorkerId, held: &[Held]) {
     let held: BTreeMap<AttemptId, &Held> = held.iter().map(|held| (held.attempt, held)).collect();
     let Some(known) = world.core.worker(worker) else { return };
+    let facts_store = known.facts.store;
     let absent = |id: &&AttemptId| !held.contains_key(*id);
     let placed: Vec<AttemptId> = known.placed.iter().filter(absent).copied().collect();
     let unreleased: Vec<AttemptId> = known.unreleased.iter().filter(absent).copied().collect();
     for id in placed {
         let Some(attempt) = world.core.attempt(id) else { continue };
         match attempt.state {
-            State::Held { started: false, .. } if same_store && attempt.last_seq == 0 && attempt.order.is_some() => {
+            State::Held { started: false, store, .. }
+                if store == facts_store && attempt.last_seq == 0 && attempt.order.is_some() =>
+            {
                 withdraw(world, effects, now, id, Withdrawal::NotHeld);
             }
             State::Held { interrupted: false, .. } => {

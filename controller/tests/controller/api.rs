@@ -75,12 +75,17 @@ async fn requests_that_make_no_sense_are_refused_with_a_stable_code() {
     check(transport.json(Call::new(Method::DELETE, paths::ATTEMPTS)).await, 405, "no-such-method");
     let events = Call::get(&paths::attempt_part(id, "events")).header(paths::LAST_EVENT_ID_HEADER, "x");
     check(transport.json(events).await, 400, "bad-event-id");
-    let long = vec![b' '; 5 << 20];
-    let long = Call::new(Method::POST, &paths::attempt_part(id, "cancel")).body(whole(long));
-    check(transport.json(long).await, 413, "too-large");
+    check(transport.json(Call::get("/v1/workers/w1/commands")).await, 400, "bad-query");
     let (_, mut submit) = submission();
     submit.panel = Some(PanelSeat { id: "p".to_owned(), size: 0 });
     check(transport.json(Call::post(paths::ATTEMPTS, &submit).unwrap()).await, 400, "bad-panel");
+    let long = vec![b' '; 5 << 20];
+    let long = Call::new(Method::POST, &paths::attempt_part(id, "cancel")).body(whole(long));
+    match transport.json(long).await {
+        // The server hangs up on what it will not read; the answer may be lost in that.
+        Err(CallError::Lost { .. }) => {}
+        other => check(other, 413, "too-large"),
+    }
 }
 
 #[tokio::test]

@@ -340,7 +340,7 @@ fn terminal(status: &str) -> EventBody {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
     #[test]
     fn no_history_starts_an_attempt_twice_or_loses_an_event(

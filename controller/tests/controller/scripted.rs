@@ -17,22 +17,22 @@ use tokio::sync::watch;
 
 /// What the worker was told, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub(crate) enum Heard {
     Offer(AttemptId, Generation),
     Cancel(AttemptId, CancelSignal),
     Release(AttemptId),
 }
 
-pub struct Scripted {
+pub(crate) struct Scripted {
     dir: tempfile::TempDir,
     facts: WorkerFacts,
     held: Mutex<BTreeMap<AttemptId, (Generation, EventLog)>>,
     heard: watch::Sender<Vec<Heard>>,
-    pub refuse: Mutex<Option<Refusal>>,
+    pub(crate) refuse: Mutex<Option<Refusal>>,
 }
 
 impl Scripted {
-    pub fn new(capacity: u32) -> Arc<Self> {
+    pub(crate) fn new(capacity: u32) -> Arc<Self> {
         let facts = WorkerFacts { store: uuid::Uuid::new_v4(), capacity, ..WorkerFacts::default() };
         Arc::new(Self {
             dir: tempfile::tempdir().unwrap(),
@@ -51,46 +51,46 @@ impl Scripted {
         self.heard.send_modify(|all| all.push(heard));
     }
 
-    pub fn heard(&self) -> Vec<Heard> {
+    pub(crate) fn heard(&self) -> Vec<Heard> {
         self.heard.borrow().clone()
     }
 
     /// Waits until the worker was told something that `wanted` accepts.
-    pub async fn until(&self, wanted: impl Fn(&Heard) -> bool) {
+    pub(crate) async fn until(&self, wanted: impl Fn(&Heard) -> bool) {
         let mut heard = self.heard.subscribe();
         let waiting = heard.wait_for(|all| all.iter().any(&wanted));
         let seen = tokio::time::timeout(crate::support::PATIENCE, waiting).await;
         assert!(seen.is_ok(), "the worker was only told {:?}", self.heard());
     }
 
-    pub async fn until_offered(&self, id: AttemptId) {
+    pub(crate) async fn until_offered(&self, id: AttemptId) {
         self.until(|heard| matches!(heard, Heard::Offer(attempt, _) if *attempt == id)).await;
     }
 
-    pub fn offers(&self, id: AttemptId) -> usize {
+    pub(crate) fn offers(&self, id: AttemptId) -> usize {
         self.heard().iter().filter(|heard| matches!(heard, Heard::Offer(attempt, _) if *attempt == id)).count()
     }
 
     /// Holds an attempt without having been asked.
-    pub fn adopt(&self, id: AttemptId, generation: Generation) {
+    pub(crate) fn adopt(&self, id: AttemptId, generation: Generation) {
         let log = EventLog::open(&self.dir.path().join(format!("{id}.jsonl"))).unwrap();
         self.held().insert(id, (generation, log));
     }
 
-    pub fn say(&self, id: AttemptId, body: EventBody) {
+    pub(crate) fn say(&self, id: AttemptId, body: EventBody) {
         let log = self.held().get(&id).unwrap().1.clone();
         log.append(body).unwrap();
     }
 
-    pub fn text(&self, id: AttemptId, text: &str) {
+    pub(crate) fn text(&self, id: AttemptId, text: &str) {
         self.say(id, EventBody::Text { text: text.to_owned() });
     }
 
-    pub fn start(&self, id: AttemptId) {
+    pub(crate) fn start(&self, id: AttemptId) {
         self.say(id, EventBody::Status { phase: Phase::Running, step: None, settled: None, note: None });
     }
 
-    pub fn end(&self, id: AttemptId, status: &str, answer: Option<&[u8]>) {
+    pub(crate) fn end(&self, id: AttemptId, status: &str, answer: Option<&[u8]>) {
         let answer_bytes = answer.map(|answer| {
             std::fs::write(self.answer_path(id), answer).unwrap();
             answer.len() as u64
@@ -107,12 +107,12 @@ impl Scripted {
 impl Runner for Scripted {
     fn offer(&self, assignment: Assignment, generation: Generation) -> BoxFuture<'_, Result<(), Refusal>> {
         Box::pin(async move {
-            self.hear(Heard::Offer(assignment.attempt, generation));
-            if let Some(refusal) = self.refuse.lock().unwrap().clone() {
-                return Err(refusal);
+            let refusal = self.refuse.lock().unwrap().clone();
+            if refusal.is_none() {
+                self.adopt(assignment.attempt, generation);
             }
-            self.adopt(assignment.attempt, generation);
-            Ok(())
+            self.hear(Heard::Offer(assignment.attempt, generation));
+            refusal.map_or(Ok(()), Err)
         })
     }
 

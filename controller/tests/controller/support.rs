@@ -20,13 +20,13 @@ use futures_util::stream::BoxStream;
 use tokio_util::sync::CancellationToken;
 
 /// No wait of a test takes longer.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-pub async fn soon<T>(what: impl Future<Output = T>) -> T {
+pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("it did not happen in time")
 }
 
-pub fn assignment() -> Assignment {
+pub(crate) fn assignment() -> Assignment {
     let text = |text: &str| text.to_owned();
     Assignment {
         attempt: AttemptId::generate(),
@@ -62,12 +62,12 @@ pub fn assignment() -> Assignment {
     }
 }
 
-pub fn submission() -> (AttemptId, Submit) {
+pub(crate) fn submission() -> (AttemptId, Submit) {
     let assignment = assignment();
     (assignment.attempt, Submit::new(assignment))
 }
 
-pub fn quick() -> Timing {
+pub(crate) fn quick() -> Timing {
     Timing {
         heartbeat: Duration::from_millis(50),
         lease: Duration::from_millis(400),
@@ -77,14 +77,14 @@ pub fn quick() -> Timing {
 }
 
 /// A controller over loopback TCP that can be killed: it has a runtime of its own, which is dropped in mid-flight.
-pub struct Served {
+pub(crate) struct Served {
     runtime: Option<tokio::runtime::Runtime>,
-    pub address: String,
-    pub dir: PathBuf,
+    pub(crate) address: String,
+    pub(crate) dir: PathBuf,
 }
 
 impl Served {
-    pub fn start(dir: &Path, listen: &str, timing: Timing) -> Self {
+    pub(crate) fn start(dir: &Path, listen: &str, timing: Timing) -> Self {
         let mut config = ServeConfig::new(listen.parse::<Listen>().unwrap(), dir);
         config.timing = timing;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -108,23 +108,23 @@ impl Served {
         Self { runtime: Some(runtime), address, dir: dir.to_owned() }
     }
 
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 
-    pub fn transport(&self) -> Transport {
+    pub(crate) fn transport(&self) -> Transport {
         let endpoint: Endpoint = self.address.parse().unwrap();
         Transport::http(&endpoint, Some(Token::read(&self.dir.join("token")).unwrap())).unwrap()
     }
 
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::new(self.transport())
     }
 
     /// Connects a worker, until the token is cancelled.
-    pub fn connect(&self, name: &str, runner: Arc<dyn Runner>) -> CancellationToken {
+    pub(crate) fn connect(&self, name: &str, runner: Arc<dyn Runner>) -> CancellationToken {
         let stop = CancellationToken::new();
         tokio::spawn(link::run(self.transport(), runner, name.parse().unwrap(), stop.clone()));
         stop
@@ -137,10 +137,10 @@ impl Drop for Served {
     }
 }
 
-pub type Following = BoxStream<'static, Result<Told, CallError>>;
+pub(crate) type Following = BoxStream<'static, Result<Told, CallError>>;
 
 /// Follows until the end and returns the kept events.
-pub async fn drain(mut following: Following) -> Vec<Event> {
+pub(crate) async fn drain(mut following: Following) -> Vec<Event> {
     let mut events = Vec::new();
     while let Some(told) = soon(following.next()).await {
         if let Told::Event(event) = told.unwrap() {
@@ -151,7 +151,11 @@ pub async fn drain(mut following: Following) -> Vec<Event> {
 }
 
 /// Follows until the attempt is in a state that `wanted` accepts.
-pub async fn until_state(client: &Client, id: AttemptId, wanted: impl Fn(&AttemptState) -> bool) -> AttemptState {
+pub(crate) async fn until_state(
+    client: &Client,
+    id: AttemptId,
+    wanted: impl Fn(&AttemptState) -> bool,
+) -> AttemptState {
     let mut following = client.follow(id, 0);
     let mut last = None;
     let found = tokio::time::timeout(PATIENCE, async {
@@ -172,11 +176,11 @@ pub async fn until_state(client: &Client, id: AttemptId, wanted: impl Fn(&Attemp
 }
 
 /// Sequence numbers of events.
-pub fn numbers(events: &[Event]) -> Vec<u64> {
+pub(crate) fn numbers(events: &[Event]) -> Vec<u64> {
     events.iter().map(|event| event.seq).collect()
 }
 
-pub fn texts(events: &[Event]) -> Vec<String> {
+pub(crate) fn texts(events: &[Event]) -> Vec<String> {
     let texts = events.iter().filter_map(|event| match &event.body {
         EventBody::Text { text } => Some(text.clone()),
         _ => None,
@@ -184,7 +188,7 @@ pub fn texts(events: &[Event]) -> Vec<String> {
     texts.collect()
 }
 
-pub async fn read(mut body: agent::transport::ResponseBody) -> Vec<u8> {
+pub(crate) async fn read(mut body: agent::transport::ResponseBody) -> Vec<u8> {
     use http_body_util::BodyExt as _;
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
