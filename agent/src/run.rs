@@ -12,13 +12,13 @@ use tracing::info;
 
 use crate::attempt::directory::StateDir;
 use crate::attempt::{Deps, EngineSource};
-use crate::config::Config;
+use crate::config::{Config, Instance};
 use crate::container::discover::Surroundings;
 use crate::container::image::PullPolicy;
-use crate::ids::WorkerId;
+use crate::ids::{InstanceId, WorkerId};
 use crate::link;
 use crate::transport::{Endpoint, Token, Transport};
-use crate::wire::worker::WorkerFacts;
+use crate::wire::worker::{InstanceFacts, WorkerFacts};
 use crate::worker::{LocalRunner, Worker};
 
 /// How long a stopping agent waits for its tasks. Attempts go on without it.
@@ -103,14 +103,32 @@ impl Run {
             os: std::env::consts::OS.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             images: config.images.values().cloned().collect(),
-            instances: Vec::new(),
+            instances: announce(&config.instances, self.capacity),
         };
-        let deps = Deps { state, worker: name.clone(), engine, images: config.images, pull: PullPolicy::default() };
+        let deps = Deps {
+            state,
+            worker: name.clone(),
+            engine,
+            images: config.images,
+            pull: PullPolicy::default(),
+            instances: config.instances,
+        };
         let worker = Worker::new(deps, facts);
         // First everything that a killed agent left: the registration must name all of it.
         worker.adopt_all();
         serve(transport, worker, name).await
     }
+}
+
+/// The configured accounts as a controller sees them. They have no limit of their own yet: the worker's holds.
+#[must_use]
+pub fn announce(instances: &BTreeMap<InstanceId, Instance>, capacity: u32) -> Vec<InstanceFacts> {
+    let facts = |(id, instance): (&InstanceId, &Instance)| InstanceFacts {
+        instance: id.clone(),
+        provider: instance.driver,
+        concurrency: capacity,
+    };
+    instances.iter().map(facts).collect()
 }
 
 async fn serve(transport: Transport, worker: Arc<Worker>, name: WorkerId) -> anyhow::Result<()> {

@@ -108,6 +108,7 @@ fn facts(deps: &Deps, config: &Config) -> Result<WorkerFacts, ConnectError> {
         arch: std::env::consts::ARCH.to_owned(),
         os: std::env::consts::OS.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        instances: agent::run::announce(&config.instances, CAPACITY),
         ..WorkerFacts::default()
     })
 }

@@ -150,11 +150,11 @@ impl Core {
     }
 
     fn bring(&mut self, entry: &Entry, id: AttemptId, worker: &WorkerId, generation: Generation) {
-        if !self.attempts.contains_key(&id) {
-            self.attempts.insert(id, Attempt::brought(entry));
-            self.queue.insert((entry.seq, id));
-        }
-        let Some(attempt) = self.attempts.get_mut(&id) else { return };
+        let queue = &mut self.queue;
+        let attempt = self.attempts.entry(id).or_insert_with(|| {
+            queue.insert((entry.seq, id));
+            Attempt::brought(entry)
+        });
         attempt.generation = attempt.generation.max(generation.0);
         let state = self.held(worker.clone(), generation);
         self.transit(id, state);

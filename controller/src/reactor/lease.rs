@@ -143,12 +143,10 @@ fn check_report(report: &Report) -> Result<(), Refused> {
     if report.first_seq == 0 {
         return bad("numbers begin with 1");
     }
-    let mut expected = report.first_seq;
-    for (index, event) in report.events.iter().enumerate() {
+    for (index, (expected, event)) in (report.first_seq..).zip(&report.events).enumerate() {
         if event.seq != expected {
             return bad("its events have a hole");
         }
-        expected += 1;
         if event.body.is_live() || matches!(event.body, EventBody::Gap { .. }) {
             return bad("it has an event of a kind that is not kept");
         }

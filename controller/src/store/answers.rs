@@ -114,6 +114,7 @@ impl Answers {
         Ok((file, bytes))
     }
 
+    #[allow(clippy::useless_conversion, reason = "the count has 32 bits on macOS")]
     pub(super) fn free_bytes(&self) -> Option<u64> {
         let Self::Directory(dir) = self else { return None };
         let stat = nix::sys::statvfs::statvfs(dir.as_path()).ok()?;
