@@ -13,7 +13,7 @@ pub(super) const ANSWER_CAP: usize = 16 << 20;
 /// Bytes kept inside the collections of a wanted value; further members are left out.
 const INNER_BUDGET: usize = 256 << 10;
 /// Bytes kept in all beside the answer; more makes the object unusable.
-const TOTAL_BUDGET: usize = 2 << 20;
+const TOTAL_BUDGET: usize = 1 << 20;
 const NUMBER_CAP: usize = 1_024;
 const KEY_CAP: usize = 256;
 const DEPTH_CAP: usize = 100_000;
