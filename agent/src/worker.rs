@@ -62,7 +62,9 @@ impl Worker {
     /// The state directory cannot be listed.
     pub fn orphans(state: &StateDir) -> Result<Vec<AttemptId>, DirectoryError> {
         let mut orphans = state.attempts()?;
-        orphans.retain(|attempt| !state.attempt_path(*attempt).join(RELEASED).exists());
+        // Delivered and cleared away: nothing is left to do.
+        let over = |attempt| state.attempt_path(attempt).join(RELEASED).exists() && !state.run_path(attempt).exists();
+        orphans.retain(|attempt| !over(*attempt));
         orphans.retain(|attempt| state.adopt(*attempt).is_ok());
         Ok(orphans)
     }
@@ -187,10 +189,7 @@ impl Runner for LocalRunner {
     }
 
     fn release(&self, attempt: AttemptId) {
-        let terminal = self.0.lock().get(&attempt).is_some_and(|held| held.terminal.load(Ordering::Acquire));
-        if !terminal {
-            return;
-        }
+        // Said once the terminal event is durable elsewhere; what this process still removes, it goes on removing.
         let marker = self.0.deps.state.attempt_path(attempt).join(RELEASED);
         match std::fs::File::create(&marker).and_then(|file| file.sync_all()) {
             Ok(()) => {
