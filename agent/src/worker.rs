@@ -211,6 +211,16 @@ impl Runner for LocalRunner {
             .collect()
     }
 
+    fn damaged(&self) -> Vec<AttemptId> {
+        let state = &self.0.deps.state;
+        let mut left = state.attempts().unwrap_or_else(|error| {
+            tracing::error!(%error, "attempts left by a former process could not be listed");
+            Vec::new()
+        });
+        left.retain(|attempt| !self.0.holds(*attempt) && !state.attempt_path(*attempt).join(RELEASED).exists());
+        left
+    }
+
     fn log(&self, attempt: AttemptId) -> Option<EventLog> {
         self.0.lock().get(&attempt).map(|held| held.log.clone())
     }

@@ -35,6 +35,12 @@ pub trait Runner: Send + Sync + 'static {
     /// Everything that is held: accepted and not yet released.
     fn attempts(&self) -> Vec<Held>;
 
+    /// Attempts that were accepted and not released, but are not held: their records are damaged. They may have
+    /// started, so nobody must start them again.
+    fn damaged(&self) -> Vec<AttemptId> {
+        Vec::new()
+    }
+
     /// The event log of a held attempt.
     fn log(&self, attempt: AttemptId) -> Option<EventLog>;
 

@@ -86,7 +86,13 @@ pub async fn run(
     let mut known = false;
     while !shutdown.is_cancelled() {
         let id = Uuid::new_v4();
-        let register = Register { worker: worker.clone(), session: id, facts: runner.facts(), held: runner.attempts() };
+        let register = Register {
+            worker: worker.clone(),
+            session: id,
+            facts: runner.facts(),
+            held: runner.attempts(),
+            damaged: runner.damaged(),
+        };
         let answer: Result<Registered, CallError> = match Call::post(paths::WORKERS, &register) {
             Ok(call) => tokio::select! {
                 answer = transport.json(call) => answer,

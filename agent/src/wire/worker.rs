@@ -24,6 +24,9 @@ pub struct Register {
     pub facts: WorkerFacts,
     /// Everything that the worker still has, whatever its state.
     pub held: Vec<Held>,
+    /// Attempts that stand in the state directory but cannot be taken over: they may have started.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub damaged: Vec<AttemptId>,
 }
 
 /// What a worker is and can take.

@@ -1,6 +1,6 @@
 //! Workers come, beat and are checked against what we believe of them.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use agent::ids::{AttemptId, WorkerId};
 use agent::wire::worker::{Acknowledged, Held, Register, Registered};
@@ -35,7 +35,7 @@ pub fn on_register(
     commit(world, effects, now, event);
     hear(world, effects, now, id);
     take_held(world, effects, now, id, &register.held);
-    miss_absent(world, effects, now, id, &register.held);
+    miss_absent(world, effects, now, register);
     let acknowledged = register.held.iter().filter_map(|held| {
         let last_seq = world.core.attempt(held.attempt)?.last_seq;
         Some(Acknowledged { attempt: held.attempt, last_seq })
@@ -115,18 +115,21 @@ fn take_held(world: &mut World, effects: &mut Effects, now: Now, worker: &Worker
 
 /// What a registering worker does not hold. With the state directory that it had when it claimed, an attempt that never
 /// told anything was never taken and waits again; everything else is interrupted, for it may have started.
-fn miss_absent(world: &mut World, effects: &mut Effects, now: Now, worker: &WorkerId, held: &[Held]) {
-    let held: BTreeMap<AttemptId, &Held> = held.iter().map(|held| (held.attempt, held)).collect();
-    let Some(known) = world.core.worker(worker) else { return };
+fn miss_absent(world: &mut World, effects: &mut Effects, now: Now, register: &Register) {
+    let held: BTreeSet<AttemptId> = register.held.iter().map(|held| held.attempt).collect();
+    let Some(known) = world.core.worker(&register.worker) else { return };
     let facts_store = known.facts.store;
-    let absent = |id: &&AttemptId| !held.contains_key(*id);
+    let absent = |id: &&AttemptId| !held.contains(*id);
     let placed: Vec<AttemptId> = known.placed.iter().filter(absent).copied().collect();
     let unreleased: Vec<AttemptId> = known.unreleased.iter().filter(absent).copied().collect();
     for id in placed {
         let Some(attempt) = world.core.attempt(id) else { continue };
         match attempt.state {
             State::Held { started: false, store, .. }
-                if store == facts_store && attempt.last_seq == 0 && attempt.order.is_some() =>
+                if store == facts_store
+                    && attempt.last_seq == 0
+                    && attempt.order.is_some()
+                    && !register.damaged.contains(&id) =>
             {
                 withdraw(world, effects, now, id, Withdrawal::NotHeld);
             }

@@ -167,7 +167,8 @@ impl Sim {
         let session = Uuid::from_u128(self.fresh());
         let store = Uuid::from_u128(self.machines[machine].store);
         let facts = WorkerFacts { store, capacity: 2, ..WorkerFacts::default() };
-        let register = Register { worker: name(machine), session, facts, held: self.held(machine) };
+        let held = self.held(machine);
+        let register = Register { worker: name(machine), session, facts, held, damaged: Vec::new() };
         let taken = self.decide(|world, effects, now| worker::on_register(world, effects, now, &register).is_ok());
         let machine = &mut self.machines[machine];
         machine.session = taken.then_some(session);

@@ -30,9 +30,13 @@ impl Hand {
     }
 
     async fn register(&mut self, held: Vec<Held>) -> Result<Registered, CallError> {
+        self.register_with(held, Vec::new()).await
+    }
+
+    async fn register_with(&mut self, held: Vec<Held>, damaged: Vec<AttemptId>) -> Result<Registered, CallError> {
         self.session = Uuid::new_v4();
         let facts = WorkerFacts { store: self.store, capacity: 8, ..WorkerFacts::default() };
-        let register = Register { worker: self.worker.clone(), session: self.session, facts, held };
+        let register = Register { worker: self.worker.clone(), session: self.session, facts, held, damaged };
         self.transport.json(Call::post(paths::WORKERS, &register).unwrap()).await
     }
 
@@ -173,6 +177,15 @@ async fn a_claimed_attempt_is_offered_again_only_if_its_worker_proves_that_it_ne
     hand.register(vec![held]).await.unwrap();
     assert_eq!(hand.report(id, Generation(2), vec![terminal(2, None)]).await.unwrap(), 2);
     assert_eq!(served.client().receipt(id).await.unwrap()["status"], "complete", "the late receipt is the truth");
+}
+
+#[tokio::test]
+async fn a_claimed_attempt_with_damaged_records_is_interrupted_and_not_offered_again() {
+    let (_dir, served, mut hand, id) = started().await;
+    hand.claim(id, Generation(1)).await.unwrap();
+    hand.register_with(Vec::new(), vec![id]).await.unwrap();
+    let view = served.client().attempt(id).await.unwrap();
+    assert_eq!(serde_json::to_value(&view.state).unwrap()["kind"], "interrupted");
 }
 
 #[tokio::test]
