@@ -2,14 +2,17 @@
 //! command on this machine starts one process that finishes both.
 
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use agent::attempt::directory::StateDir;
 use agent::config::{Config, ControllerAddress};
 use agent::ids::AttemptId;
 use agent::progress::Reporter;
+use agent::wire::error::code::NO_SUCH_ATTEMPT;
 use agent::worker::Worker;
+use futures_util::future::join_all;
 
-use super::connect::{self, ConnectError, Connection};
+use super::connect::{self, Adoption, ConnectError, Connection};
 use super::output::{Talk, chain};
 use super::record::{Held, RecordError, Records};
 use super::run::deliver::{Settled, deliver};
@@ -18,6 +21,8 @@ use super::run::signals::Latch;
 
 /// Hidden command of the process that adopts.
 pub const COMMAND: &str = "__adopt";
+/// How long a worker may take to tell its controller what it took over.
+const INTRODUCTION: Duration = Duration::from_secs(10);
 
 /// Starts the adopting process if anything was left, and does not wait for it.
 pub fn in_background(config: &Config) {
@@ -55,37 +60,55 @@ fn anything_left(config: &Config) -> bool {
 
 /// The adopting process: finishes the files of every client that is gone, and every attempt that nobody drives.
 pub async fn main(config: &Config) -> ExitCode {
-    let mut latch = match Latch::install() {
+    let latch = match Latch::install() {
         Ok(latch) => latch,
         Err(error) => {
             tracing::error!(%error, "signals cannot be handled");
             return ExitCode::FAILURE;
         }
     };
+    let (mut here, mut there) = (Vec::new(), Vec::new());
     let records = Records::of(&config.state_dir);
     for attempt in records.all() {
-        let held = match records.take(attempt) {
-            Ok(held) => held,
-            Err(RecordError::Busy { .. } | RecordError::Unknown { .. }) => continue,
-            Err(error) => {
-                tracing::warn!(%attempt, error = %chain(&error), "a record cannot be used");
-                continue;
-            }
-        };
-        if let Err(error) = finish(config, held, &mut latch, Talk::SILENT).await {
-            tracing::warn!(%attempt, error = %chain(&error), "the attempt could not be finished");
+        match records.take(attempt) {
+            Ok(held) if held.record.controller.is_some() => there.push(held),
+            Ok(held) => here.push(held),
+            Err(RecordError::Busy { .. } | RecordError::Unknown { .. }) => {}
+            Err(error) => tracing::warn!(%attempt, error = %chain(&error), "a record cannot be used"),
         }
     }
-    match connect::open(&Config { controller: None, ..config.clone() }, false).await {
-        Ok(connection) => {
-            connection.finish_everything().await;
-            connection.close().await;
-            ExitCode::SUCCESS
-        }
+    let local = Config { controller: None, ..config.clone() };
+    let first = here.iter().map(|held| held.record.attempt).collect();
+    let connection = match connect::open(&local, false, Adoption::Everything(first)).await {
+        Ok(connection) => connection,
         Err(error) => {
             tracing::error!(error = %chain(&error), "nothing could be taken over");
-            ExitCode::FAILURE
+            return ExitCode::FAILURE;
         }
+    };
+    let finishing = here.into_iter().map(|held| settle_one(config, Some(&connection), held, &latch));
+    let fetching = there.into_iter().map(|held| settle_one(config, None, held, &latch));
+    futures_util::future::join(join_all(finishing), join_all(fetching)).await;
+    connection.finish_everything().await;
+    connection.close().await;
+    ExitCode::SUCCESS
+}
+
+async fn settle_one(config: &Config, connection: Option<&Connection>, held: Held, latch: &Latch) {
+    let attempt = held.record.attempt;
+    let mut latch = latch.clone();
+    let settled = match connection {
+        Some(connection) => {
+            let settled = finish_on(connection, &held, &mut latch, Talk::SILENT).await;
+            if settled.as_ref().is_ok_and(|settled| settled.written) {
+                held.forget();
+            }
+            settled
+        }
+        None => finish(config, held, &mut latch, Talk::SILENT).await,
+    };
+    if let Err(error) = settled {
+        tracing::warn!(%attempt, error = %chain(&error), "the attempt could not be finished");
     }
 }
 
@@ -118,12 +141,7 @@ async fn open_for(config: &Config, held: &Held) -> Result<Connection, ConnectErr
     let record = &held.record;
     let controller =
         record.controller.clone().map(|url| ControllerAddress { url, token_file: record.token_file.clone() });
-    let connection = connect::open(&Config { controller, ..config.clone() }, false).await?;
-    if let Err(error) = connection.adopt(record.attempt) {
-        connection.close().await;
-        return Err(error);
-    }
-    Ok(connection)
+    connect::open(&Config { controller, ..config.clone() }, false, Adoption::One(record.attempt)).await
 }
 
 async fn finish_on(
@@ -139,7 +157,16 @@ async fn finish_on(
         move |source| FinishError::File { name, attempt, path, source }
     };
     let mut receipt = record.receipt.reopen().map_err(file("receipt", &record.receipt.path))?;
-    let ended = drive(connection.lane(), attempt, latch, &Reporter::off(), talk).await?;
+    let began = tokio::time::Instant::now();
+    let ended = loop {
+        match drive(connection.lane(), attempt, latch, &Reporter::off(), talk).await {
+            // The worker has it and has not said so yet.
+            Err(error) if error.is(NO_SUCH_ATTEMPT) && began.elapsed() < INTRODUCTION => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            ended => break ended?,
+        }
+    };
     let mut output = record.output.reopen().map_err(file("output", &record.output.path))?;
     Ok(deliver(connection.lane(), attempt, ended, (&mut output, &mut receipt)).await)
 }

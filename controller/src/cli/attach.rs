@@ -1,6 +1,7 @@
 //! `laneyard attach`: waits for an attempt, and finishes it if its own client was killed.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use agent::config::Config;
 use agent::event::EventBody;
@@ -9,10 +10,14 @@ use agent::receipt::status_of;
 use futures_util::StreamExt as _;
 use serde_json::Value;
 
+use super::connect::{Adoption, ConnectError};
 use super::output::{self, Talk};
-use super::record::{RecordError, Records};
+use super::record::{Held, RecordError, Records};
 use super::run::signals::Latch;
 use super::{adopt, connect, follow};
+
+/// How often it is looked whether the client still lives.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Wait for an attempt; if its client was killed, put answer and receipt where that one reserved them.
 #[derive(Debug, clap::Args)]
@@ -32,37 +37,51 @@ impl Attach {
     pub async fn run(self, config: &Config) -> anyhow::Result<ExitCode> {
         let talk = Talk::new(false, self.quiet);
         match Records::of(&config.state_dir).take(self.attempt) {
-            Ok(held) => {
-                let mut latch = Latch::install()?;
-                talk.say(&format!("finishing attempt {} for its killed client", self.attempt));
-                let settled = adopt::finish(config, held, &mut latch, talk).await?;
-                settled.print();
-                Ok(ExitCode::from(settled.exit_code()))
-            }
+            Ok(held) => finish(config, held, talk).await,
             Err(RecordError::Busy { pid, .. }) => {
                 talk.say(&format!("process {pid} is the client of this attempt; watching"));
-                self.watch(config, talk).await
+                self.beside_client(config, talk).await
             }
             Err(RecordError::Unknown { .. }) => self.without_client(config, talk).await,
             Err(error) => Err(error.into()),
         }
     }
 
+    /// Watches, and finishes the attempt should its client die meanwhile.
+    async fn beside_client(self, config: &Config, talk: Talk) -> anyhow::Result<ExitCode> {
+        let watching = self.watch(config, talk);
+        tokio::pin!(watching);
+        loop {
+            tokio::select! {
+                code = &mut watching => return code,
+                () = tokio::time::sleep(LOOK) => {
+                    if let Ok(held) = Records::of(&config.state_dir).take(self.attempt) {
+                        return finish(config, held, talk).await;
+                    }
+                }
+            }
+        }
+    }
+
     /// No client waits for it: an attempt of a fleet, or one that is over, or one that nobody drives.
     async fn without_client(self, config: &Config, talk: Talk) -> anyhow::Result<ExitCode> {
-        let here = follow::log_path(config, self.attempt).is_file();
-        if !here {
+        if !follow::log_path(config, self.attempt).is_file() {
             return self.watch(config, talk).await;
         }
         let local = Config { controller: None, ..config.clone() };
-        let connection = connect::open(&local, false).await?;
-        // Over, or driven by another process: then there is nothing to take over, and the log tells all.
-        let adopted = connection.adopt(self.attempt);
-        if let Err(error) = adopted {
-            tracing::debug!(%error, "not taken over");
-        }
+        let connection = match connect::open(&local, false, Adoption::One(self.attempt)).await {
+            Ok(connection) => Some(connection),
+            // Over, or driven by another process: the log tells all.
+            Err(ConnectError::Adopt(error)) => {
+                tracing::debug!(%error, "not taken over");
+                None
+            }
+            Err(error) => return Err(error.into()),
+        };
         let code = self.watch(config, talk).await;
-        connection.close().await;
+        if let Some(connection) = connection {
+            connection.close().await;
+        }
         code
     }
 
@@ -77,6 +96,14 @@ impl Attach {
         }
         anyhow::bail!("the events of attempt {} ended without a receipt", self.attempt)
     }
+}
+
+async fn finish(config: &Config, held: Held, talk: Talk) -> anyhow::Result<ExitCode> {
+    let mut latch = Latch::install()?;
+    talk.say(&format!("finishing attempt {} for its killed client", held.record.attempt));
+    let settled = adopt::finish(config, held, &mut latch, talk).await?;
+    settled.print();
+    Ok(ExitCode::from(settled.exit_code()))
 }
 
 fn print(receipt: &Value) -> ExitCode {

@@ -20,6 +20,8 @@ use crate::store::StoreError;
 
 /// Attempts at the same time in one process; one command runs one.
 const CAPACITY: u32 = 64;
+/// How long a lock that is only being looked at is waited for.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// A controller that can be talked to.
 #[derive(Debug)]
@@ -56,14 +58,24 @@ pub enum ConnectError {
     Adopt(#[from] AdoptError),
 }
 
+/// What an embedded worker takes over before its controller hears of it.
+#[derive(Clone, Debug)]
+pub enum Adoption {
+    Nothing,
+    /// This one, or no connection.
+    One(AttemptId),
+    /// These above all, and everything else that nobody drives.
+    Everything(Vec<AttemptId>),
+}
+
 /// Connects as configured. With `engine`, an embedded controller must find its engine now.
 ///
 /// # Errors
 /// See [`ConnectError`].
-pub async fn open(config: &Config, engine: bool) -> Result<Connection, ConnectError> {
+pub async fn open(config: &Config, engine: bool, adoption: Adoption) -> Result<Connection, ConnectError> {
     match &config.controller {
         Some(_) => Ok(Connection { client: remote(config)?, local: None }),
-        None => embed(config, engine).await,
+        None => embed(config, engine, adoption).await,
     }
 }
 
@@ -78,15 +90,40 @@ pub fn remote(config: &Config) -> Result<Client, ConnectError> {
     Ok(Client::new(Transport::http(&endpoint, Some(token))?))
 }
 
-async fn embed(config: &Config, engine: bool) -> Result<Connection, ConnectError> {
+async fn embed(config: &Config, engine: bool, adoption: Adoption) -> Result<Connection, ConnectError> {
     let deps = deps(config)?;
     if engine {
         deps.engine.get().await?;
     }
     let facts = facts(&deps, config)?;
     let worker = Worker::new(deps, facts);
+    match adoption {
+        Adoption::Nothing => {}
+        Adoption::One(attempt) => adopt(&worker, attempt).await?,
+        Adoption::Everything(first) => {
+            for attempt in first {
+                if let Err(error) = adopt(&worker, attempt).await {
+                    tracing::warn!(%attempt, %error, "the attempt was not taken over");
+                }
+            }
+            worker.adopt_all();
+        }
+    }
     let embedded = embedded(Arc::new(LocalRunner(worker.clone()))).await?;
     Ok(Connection { client: embedded.client().clone(), local: Some(Local { embedded, worker }) })
+}
+
+/// Another command may hold the lock for a moment, only to see whether somebody does.
+async fn adopt(worker: &Arc<Worker>, attempt: AttemptId) -> Result<(), AdoptError> {
+    let began = tokio::time::Instant::now();
+    loop {
+        match worker.adopt(attempt) {
+            Err(AdoptError::Directory(DirectoryError::Busy { .. })) if began.elapsed() < PATIENCE => {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+            adopted => return adopted,
+        }
+    }
 }
 
 fn deps(config: &Config) -> Result<Deps, ConnectError> {
@@ -120,21 +157,9 @@ impl Connection {
         &self.client
     }
 
-    /// Takes over an attempt that a killed process left on this machine. Nothing to do for a fleet.
-    ///
-    /// # Errors
-    /// The attempt is unknown, or another process drives it.
-    pub fn adopt(&self, attempt: AttemptId) -> Result<(), ConnectError> {
-        match &self.local {
-            Some(local) => Ok(local.worker.adopt(attempt)?),
-            None => Ok(()),
-        }
-    }
-
-    /// Takes over everything that was left here, drives it to its end, and removes leftovers.
+    /// Waits for everything that this process drives, and removes leftovers.
     pub async fn finish_everything(&self) {
         if let Some(local) = &self.local {
-            local.worker.adopt_all();
             local.worker.idle().await;
             if let Err(error) = local.worker.sweep().await {
                 tracing::warn!(%error, "the sweep did not finish");

@@ -30,7 +30,7 @@ use self::drive::drive;
 use self::options::{Options, UsageError};
 use self::reserve::{Reservation, canonical};
 use self::signals::Latch;
-use super::connect::{self, Connection};
+use super::connect::{self, Adoption, Connection};
 use super::output::{self, Talk, chain};
 use super::record::{FileRecord, Record, Records};
 use super::{USAGE, adopt};
@@ -156,7 +156,8 @@ impl Checked {
         }
         let refused = |error: &dyn std::error::Error| UsageError(chain(error));
         let engine = plan::will_need_engine(&self.assignment) && latch.seen().is_none();
-        let connection = connect::open(&self.config, engine).await.map_err(|error| refused(&error))?;
+        let connection =
+            connect::open(&self.config, engine, Adoption::Nothing).await.map_err(|error| refused(&error))?;
         let attempt = self.assignment.attempt;
         let record = Record {
             attempt,
