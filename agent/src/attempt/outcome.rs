@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use crate::assignment::Assignment;
 use crate::driver::{Delivered, Judgement, Verdict};
 use crate::receipt::{
-    FailurePhase, ModelEvidence, PreflightReport, PreflightStatus, Receipt, ReceiptError, Status, ToolDenial, Usage,
+    FailurePhase, ModelEvidence, PreflightReport, PreflightStatus, Receipt, ReceiptError, Status, Usage, WorkloadFields,
 };
 
 /// The result of an attempt, with everything the receipt will say except its teardown.
@@ -24,7 +24,7 @@ pub struct Judged {
     pub process_started: bool,
     pub report: Option<ProviderReport>,
     /// `Some` for results of the workload: they have the second key order of runner 2.1.
-    pub workload: Option<Workload>,
+    pub workload: Option<WorkloadFields>,
     /// Facts beyond schema 2, in the order in which the receipt shows them.
     pub additive: Map<String, Value>,
 }
@@ -38,15 +38,6 @@ pub struct ProviderReport {
     pub session_id: Option<String>,
     pub usage: Option<Usage>,
     pub cost_usd: Option<serde_json::Number>,
-}
-
-/// Fields of a receipt with a workload result.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Workload {
-    pub tool_denial: Option<ToolDenial>,
-    pub handoff: Option<Value>,
-    pub handoff_malformed: bool,
-    pub terminal_success: Option<bool>,
 }
 
 /// How far an attempt got, as the parts of its receipt that do not depend on how it ended.
@@ -97,7 +88,7 @@ impl Course {
             failure_phase: None,
             process_started: true,
             report: None,
-            workload: Some(Workload { tool_denial, ..Workload::default() }),
+            workload: Some(WorkloadFields { tool_denial, ..WorkloadFields::default() }),
             additive: Map::new(),
         };
         let workload = judged.workload.get_or_insert_default();
@@ -136,10 +127,10 @@ impl Course {
         let terminal_success = (status != Status::Cancelled).then_some(judgement.terminal_success);
         Judged {
             exit_code: exit,
-            workload: Some(Workload {
+            workload: Some(WorkloadFields {
                 tool_denial: judgement.tool_denial.clone(),
                 terminal_success,
-                ..Workload::default()
+                ..WorkloadFields::default()
             }),
             ..self.failed(status, &message, &judgement.evidence)
         }
@@ -199,12 +190,7 @@ impl Judged {
             error: self.error.clone(),
             failure_phase: self.failure_phase,
             process_started: self.process_started,
-            workload: self.workload.as_ref().map(|workload| crate::receipt::WorkloadFields {
-                tool_denial: workload.tool_denial.clone(),
-                handoff: workload.handoff.clone(),
-                handoff_malformed: workload.handoff_malformed,
-                terminal_success: workload.terminal_success,
-            }),
+            workload: self.workload.clone(),
             additive,
         }
     }

@@ -143,7 +143,7 @@ pub struct ReceiptError {
 }
 
 /// Fields that only a run with a workload result has.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkloadFields {
     pub tool_denial: Option<ToolDenial>,
     /// The six handoff keys in their fixed order.
