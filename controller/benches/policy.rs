@@ -64,18 +64,14 @@ fn timed(command: &mut Command) -> Duration {
 }
 
 fn megabyte() {
-    let mut text = sheet(15);
-    while text.len() < 1_000_000 {
-        text.push_str("# a comment that says why the rows above are as they are, and who decided it when\n");
-        text.push_str("Some prose with a link https://example.invalid/a/b and nothing else of note.\n\n");
-    }
+    let comments = filled(1_000_000);
     // One panel of thousands of chains, so that rows count as well.
     let mut panel = String::from("interrogate reviewers: auto");
     for seat in 0..10_000 {
         let _ = write!(panel, ", grok:g-{seat}@high -> codex:c-{seat}@low");
     }
-    let rows = text.replace("interrogate reviewers: grok:g-9@high", &panel);
-    for (what, text) in [("comments and prose", &text), ("mostly seats", &rows)] {
+    let rows = filled(1_000_000 - panel.len()).replace("interrogate reviewers: grok:g-9@high", &panel);
+    for (what, text) in [("comments and prose", &comments), ("ten thousand seats", &rows)] {
         let mut times: Vec<Duration> = (0..50)
             .map(|_| {
                 let start = Instant::now();
@@ -86,6 +82,16 @@ fn megabyte() {
         let median = median(&mut times);
         eprintln!("parse {:.2} MB ({what}): median {median:?} (goal 20 ms)", text.len() as f64 / 1e6);
     }
+}
+
+/// A whole sheet with comments and prose up to so many bytes.
+fn filled(bytes: usize) -> String {
+    let mut text = sheet(15);
+    while text.len() < bytes {
+        text.push_str("# a comment that says why the rows above are as they are, and who decided it when\n");
+        text.push_str("Some prose with a link https://example.invalid/a/b and nothing else of note.\n\n");
+    }
+    text
 }
 
 fn sheet(rows: usize) -> String {

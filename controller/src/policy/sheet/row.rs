@@ -38,7 +38,7 @@ impl Reader<'_> {
             self.issue(span, IssueKind::EmptySeat);
             return None;
         }
-        let parts: Vec<&str> = piece.split("->").map(trim).collect();
+        let parts = attempts_of(piece);
         if parts.iter().any(|part| part.is_empty()) {
             self.issue(span, IssueKind::EmptyAttempt { seat: piece.to_owned() });
             return None;
@@ -46,7 +46,8 @@ impl Reader<'_> {
         if parts.len() > MAX_ATTEMPTS {
             self.issue(span, IssueKind::TooManyAttempts { count: parts.len() });
         }
-        let attempts: Vec<Placed> = parts.into_iter().filter_map(|part| self.attempt(part)).collect();
+        let mut attempts = Vec::with_capacity(parts.len());
+        attempts.extend(parts.into_iter().filter_map(|part| self.attempt(part)));
         self.repetitions(&attempts, span);
         Some(Seat { attempts, span })
     }
@@ -87,6 +88,20 @@ impl Reader<'_> {
     }
 }
 
+/// The trimmed texts between the arrows. A sheet may have thousands of seats: a search for one byte is much cheaper.
+fn attempts_of(seat: &str) -> Vec<&str> {
+    let mut parts = Vec::with_capacity(MAX_ATTEMPTS);
+    let mut start = 0;
+    for (at, _) in seat.match_indices('>') {
+        if at > start && seat.as_bytes()[at - 1] == b'-' {
+            parts.push(trim(&seat[start..at - 1]));
+            start = at + 1;
+        }
+    }
+    parts.push(trim(&seat[start..]));
+    parts
+}
+
 #[cfg(test)]
 mod tests {
     use crate::policy::sheet::parse;
@@ -110,6 +125,14 @@ mod tests {
             .collect();
         assert_eq!(chains, [vec!["auto"], vec!["grok:g@high", "auto"], vec!["auto"]]);
         assert!(parsed.issues.is_empty());
+    }
+
+    #[test]
+    fn arrows_split_like_text_does() {
+        for seat in ["", "a", "->", "a->b", "->>", "a>b", "-->-", "a - > b", "a->->b", "é->é", ">->"] {
+            let expected: Vec<&str> = seat.split("->").map(super::trim).collect();
+            assert_eq!(super::attempts_of(seat), expected, "{seat}");
+        }
     }
 
     #[test]
