@@ -72,13 +72,8 @@ impl Git {
         Ok(String::from_utf8_lossy(&text).trim().trim_start_matches("git version ").to_owned())
     }
 
-    /// Runs git in `dir`; a failing exit code is an answer.
-    pub(crate) async fn run(
-        &self,
-        dir: &Path,
-        args: &[&OsStr],
-        extra: &[(String, String)],
-    ) -> Result<Answer, GitError> {
+    /// Git in `dir` with everything surprising off and `extra` settings on top; ends with its handle.
+    pub(crate) fn command(&self, dir: &Path, args: &[&OsStr], extra: &[(String, String)]) -> Command {
         let mut settings: Vec<(String, String)> =
             QUIET.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         // Exactly the directories this question can be about; the setting counts only from the command's own scope.
@@ -93,7 +88,19 @@ impl Git {
         for (index, (key, value)) in settings.iter().enumerate() {
             command.env(format!("GIT_CONFIG_KEY_{index}"), key).env(format!("GIT_CONFIG_VALUE_{index}"), value);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command.kill_on_drop(true);
+        command
+    }
+
+    /// Runs git in `dir`; a failing exit code is an answer.
+    pub(crate) async fn run(
+        &self,
+        dir: &Path,
+        args: &[&OsStr],
+        extra: &[(String, String)],
+    ) -> Result<Answer, GitError> {
+        let mut command = self.command(dir, args, extra);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().map_err(|source| GitError::Start { program: self.program.clone(), source })?;
         let ended = tokio::time::timeout(DEADLINE, child.wait_with_output()).await;
         let output = ended

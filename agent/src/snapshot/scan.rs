@@ -1,0 +1,260 @@
+//! A directory as a tree. The index is a copy, objects go into our own store, and the directory is only read.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::index::{GITLINK, Index};
+use super::oid::{ObjectFormat, Oid};
+use super::program::{Repo, write_git_dir};
+use super::{SnapshotError, Sparse, TreePath, Unseen, blocking, io};
+use crate::worktree::git::Git;
+
+/// What is scanned, and with what.
+#[derive(Clone, Debug)]
+pub(super) struct Ground {
+    pub(super) git: Git,
+    pub(super) root: PathBuf,
+    /// A private Git directory, made here.
+    pub(super) scratch: PathBuf,
+    pub(super) format: ObjectFormat,
+    /// Where new objects go.
+    pub(super) objects: PathBuf,
+    pub(super) alternates: Vec<PathBuf>,
+    pub(super) settings: Vec<(String, String)>,
+    /// An index to start from: what it says about unchanged files is not asked again.
+    pub(super) start: Option<PathBuf>,
+    pub(super) excludes: String,
+    pub(super) sparse: Option<Sparse>,
+    /// Entries of `start` that are ignored by now are dropped: it was made by an earlier scan, not by a user.
+    pub(super) forget_ignored: bool,
+    pub(super) attempts: u32,
+}
+
+/// What was found. Nested repositories are only named.
+pub(super) struct Scan {
+    pub(super) tree: Oid,
+    pub(super) index: Index,
+    /// Directories that are repositories of their own.
+    pub(super) nested: Vec<TreePath>,
+    pub(super) empty: Vec<TreePath>,
+    pub(super) unseen: Vec<Unseen>,
+    pub(super) repo: Repo,
+}
+
+impl Ground {
+    /// Git over this ground, with the index of the scan.
+    pub(super) fn repo(&self) -> Repo {
+        let mut settings = self.settings.clone();
+        if let Some(sparse) = &self.sparse {
+            settings.push(("core.sparseCheckout".to_owned(), "true".to_owned()));
+            settings.push(("core.sparseCheckoutCone".to_owned(), sparse.cone.to_string()));
+        }
+        Repo {
+            git: self.git.clone(),
+            git_dir: self.scratch.clone(),
+            work_tree: Some(self.root.clone()),
+            index: Some(self.scratch.join("index")),
+            objects: Some(self.objects.clone()),
+            alternates: self.alternates.clone(),
+            settings,
+        }
+    }
+
+    pub(super) fn prepare(&self) -> Result<(), SnapshotError> {
+        write_git_dir(&self.scratch, self.format, &self.excludes)?;
+        if let Some(sparse) = &self.sparse {
+            let path = self.scratch.join("info/sparse-checkout");
+            std::fs::write(&path, &sparse.patterns).map_err(io(path))?;
+        }
+        Ok(())
+    }
+
+    /// Copies the index twice, with its time: Git tells by it which entries are too young to be trusted.
+    fn copy_index(&self) -> Result<Index, SnapshotError> {
+        let Some(start) = &self.start else { return Ok(Index::default()) };
+        let error = || io(start.clone());
+        let modified = start.metadata().and_then(|meta| meta.modified()).map_err(error())?;
+        let mut bytes = std::fs::read(start).map_err(error())?;
+        let (index, hiding) = Index::parse(&bytes, self.format)?;
+        // `assume-unchanged` hides changes from Git; a lane must see the files as they are. Git does not check the sum.
+        hiding.into_iter().for_each(|at| bytes[at] &= 0x7f);
+        if index.split {
+            let parent = start.parent().unwrap_or(Path::new("/"));
+            for entry in std::fs::read_dir(parent).map_err(io(parent))?.flatten() {
+                if entry.file_name().to_string_lossy().starts_with("sharedindex.") {
+                    std::fs::copy(entry.path(), self.scratch.join(entry.file_name())).map_err(io(entry.path()))?;
+                }
+            }
+        }
+        for name in ["index", "index.before"] {
+            let path = self.scratch.join(name);
+            std::fs::write(&path, &bytes).map_err(io(&path))?;
+            let file = std::fs::File::options().write(true).open(&path).map_err(io(&path))?;
+            file.set_modified(modified).map_err(io(&path))?;
+        }
+        Ok(if index.split { Index::default() } else { index })
+    }
+}
+
+/// Scans, again when files change meanwhile.
+pub(super) async fn scan(ground: &Ground) -> Result<Scan, SnapshotError> {
+    let copied = ground.clone();
+    let before = blocking(move || copied.prepare().and_then(|()| copied.copy_index())).await?;
+    let repo = ground.repo();
+    if ground.forget_ignored && ground.start.is_some() {
+        let ignored = repo.ask(&["ls-files", "-z", "-i", "-c", "--exclude-standard"], b"").await?;
+        if !ignored.is_empty() {
+            repo.ask(&["update-index", "--force-remove", "-z", "--stdin"], &ignored).await?;
+        }
+    }
+    let before_repo = repo.with_index(&ground.scratch.join("index.before"));
+    let mut attempt = 1;
+    let (index, mut unseen, mut nested, hollow) = loop {
+        let (added, hollow) = tokio::join!(
+            repo.run(&["add", "--all", "--sparse", "--ignore-errors", "--", "."], b""),
+            before_repo.ask(&["ls-files", "-z", "--others", "--directory", "--exclude-standard"], b""),
+        );
+        let added = added?;
+        let left = if added.code == 0 { Vec::new() } else { left_out(&repo).await? };
+        let (root, path, format) = (ground.root.clone(), ground.scratch.join("index"), ground.format);
+        let old = Index { entries: before.entries.clone(), split: false };
+        let looked = blocking(move || look(&root, &path, format, &old, &left)).await?;
+        if added.code > 1 && looked.changed.is_empty() && looked.unseen.is_empty() && looked.nested.is_empty() {
+            return Err(SnapshotError::Unscannable { detail: added.stderr });
+        }
+        if looked.changed.is_empty() {
+            break (looked.index, looked.unseen, looked.nested, hollow?);
+        }
+        if attempt >= ground.attempts.max(1) {
+            return Err(SnapshotError::Changed { paths: looked.changed });
+        }
+        attempt += 1;
+    };
+    let root = ground.root.clone();
+    let candidates = blocking(move || Ok(hollows(&root, &hollow))).await?;
+    let (tree, empty) = tokio::join!(repo.ask(&["write-tree"], b""), not_ignored(&before_repo, candidates));
+    let skipped = index.entries.iter().filter(|entry| entry.skip).count() as u64;
+    if skipped > 0 {
+        unseen.push(Unseen::OutsideSparse { files: skipped });
+    }
+    for (path, _) in index.gitlinks()? {
+        let dir = path.under(&ground.root);
+        let populated = dir.symlink_metadata().is_ok_and(|meta| meta.is_dir())
+            && std::fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some());
+        if populated {
+            nested.push(path);
+        } else {
+            unseen.push(Unseen::Submodule { path });
+        }
+    }
+    Ok(Scan { tree: Oid::answer(&tree?)?, index, nested, empty: empty?, unseen, repo })
+}
+
+/// What Git did not take.
+async fn left_out(repo: &Repo) -> Result<Vec<Vec<u8>>, SnapshotError> {
+    let text = repo.ask(&["ls-files", "-z", "--others", "--modified", "--exclude-standard"], b"").await?;
+    Ok(split(&text).map(<[u8]>::to_vec).collect())
+}
+
+pub(super) fn split(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|byte| *byte == 0).filter(|part| !part.is_empty())
+}
+
+struct Looked {
+    index: Index,
+    changed: Vec<TreePath>,
+    unseen: Vec<Unseen>,
+    nested: Vec<TreePath>,
+}
+
+/// Compares every file that was just read with the disk, and sorts what was left out.
+fn look(
+    root: &Path,
+    index: &Path,
+    format: ObjectFormat,
+    before: &Index,
+    left: &[Vec<u8>],
+) -> Result<Looked, SnapshotError> {
+    let index = match std::fs::read(index) {
+        Ok(bytes) => Index::parse(&bytes, format)?.0,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Index::default(),
+        Err(source) => return Err(SnapshotError::Io { path: index.to_owned(), source }),
+    };
+    let mut looked = Looked { index: Index::default(), changed: Vec::new(), unseen: Vec::new(), nested: Vec::new() };
+    for entry in index.read_since(before) {
+        let path = TreePath::parse(&entry.path)?;
+        if !path.under(root).symlink_metadata().is_ok_and(|now| entry.is_still(&now)) {
+            looked.changed.push(path);
+        }
+    }
+    for bytes in left {
+        let directory = bytes.ends_with(b"/");
+        let Ok(path) = TreePath::parse(bytes.strip_suffix(b"/").unwrap_or(bytes)) else {
+            // A name that some file system takes for `.git`: there is no way to carry it.
+            looked.unseen.push(Unseen::Name { name: String::from_utf8_lossy(bytes).into_owned() });
+            continue;
+        };
+        if directory {
+            // A repository without a commit: Git cannot even name it.
+            looked.nested.push(path);
+        } else if std::fs::File::open(path.under(root)).is_err() {
+            looked.unseen.push(Unseen::Unreadable { path });
+        } else if !looked.changed.contains(&path) {
+            looked.changed.push(path);
+        }
+    }
+    looked.index = index;
+    Ok(looked)
+}
+
+/// Directories without any file or link below what Git lists as untracked; nested repositories are not entered.
+fn hollows(root: &Path, listed: &[u8]) -> Vec<TreePath> {
+    let mut found = Vec::new();
+    let mut open: Vec<TreePath> = split(listed)
+        .filter_map(|path| path.strip_suffix(b"/"))
+        .filter_map(|path| TreePath::parse(path).ok())
+        .collect();
+    while let Some(dir) = open.pop() {
+        let absolute = dir.under(root);
+        let Ok(entries) = std::fs::read_dir(&absolute) else { continue };
+        let entries: Vec<_> = entries.flatten().collect();
+        if entries.is_empty() {
+            found.push(dir);
+            continue;
+        }
+        if entries.iter().any(|entry| entry.file_name() == ".git") {
+            continue;
+        }
+        for entry in entries.iter().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+            let name = entry.file_name();
+            if let Ok(name) = TreePath::parse(std::os::unix::ffi::OsStrExt::as_bytes(&*name)) {
+                open.push(name.below(&dir));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+async fn not_ignored(repo: &Repo, candidates: Vec<TreePath>) -> Result<Vec<TreePath>, SnapshotError> {
+    if candidates.is_empty() {
+        return Ok(candidates);
+    }
+    let stdin: Vec<u8> = candidates.iter().flat_map(|path| [path.as_bytes(), b"/\0"].concat()).collect();
+    let args = ["check-ignore", "-z", "--stdin", "--no-index"];
+    let output = repo.run(&args, &stdin).await?;
+    if output.code > 1 {
+        return Err(repo.failed(&args, output.stderr));
+    }
+    let ignored: BTreeSet<&[u8]> = split(&output.stdout).collect();
+    Ok(candidates.into_iter().filter(|path| !ignored.contains(&*[path.as_bytes(), b"/"].concat())).collect())
+}
+
+impl Scan {
+    /// Files a lane has on disk, and their bytes as Git knows them.
+    pub(super) fn sizes(&self) -> (u64, u64) {
+        let files =
+            self.index.entries.iter().filter(|entry| !entry.skip && entry.mode() != GITLINK && entry.stage == 0);
+        files.fold((0, 0), |(count, bytes), entry| (count + 1, bytes + entry.size()))
+    }
+}
