@@ -23,3 +23,21 @@ debian_arch() {
     *) die "no images for $(uname -m): only x86_64 and aarch64" ;;
   esac
 }
+
+# in_store STORE COMMAND…: runs the store's own engine program. STORE is docker, podman or podman:USER.
+in_store() {
+  local store=$1 user uid home
+  shift
+  case $store in
+    docker | podman) "$store" "$@" ;;
+    podman:*)
+      user=${store#podman:}
+      uid=$(id -u "$user") || die "no such user: $user"
+      home=$(getent passwd "$user" | cut -d: -f6)
+      (cd / && runuser -u "$user" -- env -i PATH="$PATH" HOME="$home" XDG_RUNTIME_DIR="/run/user/$uid" podman "$@")
+      ;;
+    *) die "unknown store '$store': docker, podman or podman:USER" ;;
+  esac
+}
+
+answers() { in_store "$1" version >/dev/null 2>&1; }

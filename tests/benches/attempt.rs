@@ -7,6 +7,13 @@
 //! process is the no-op provider itself, through the very client that laneyard uses. Lane: the whole process `laneyard run`
 //! with that provider, from its start to its exit. The two are run in turn.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a benchmark prints, and says by a panic that it cannot run"
+)]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
