@@ -278,6 +278,17 @@ impl AttemptDir {
         }
     }
 
+    /// Forgets a small text; absent is fine.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn remove_note(&self, name: &str) -> io::Result<()> {
+        match fs::remove_file(self.path.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
     /// Sets space aside for the attempt's own end: a disk that fills up meanwhile still takes the result.
     ///
     /// # Errors

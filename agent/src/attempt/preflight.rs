@@ -134,7 +134,7 @@ impl Attempt<'_> {
         };
         let end = step::run(self.record, place, &mut self.endings, plan, |_, _| {}).await?;
         if place.is_gone() && end.exit == ChildExit::Unknown {
-            let cause = word(self.cause_of_death(end.exit));
+            let cause = word(self.cause_of_death(&end));
             let message = format!("the attempt's container ended during preflight (cause: {cause})");
             return Err(Stop::Launcher { message, code: None });
         }

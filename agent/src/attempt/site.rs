@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::OnceCell;
 
 use super::Deps;
+use super::fault;
 use super::journal::Entry;
 use super::place::{Change, Place};
 use super::record::Record;
@@ -31,6 +32,9 @@ const PROXY_PORT: u16 = 3128;
 
 /// The supervisor calls within this, or the container is looked at by a person.
 const FIRST_CALL: Duration = Duration::from_secs(60);
+
+/// What was proven about the container, for the receipt of whoever drives the attempt to its end.
+const FACTS: &str = "facts.json";
 
 /// Which engine a worker uses. It is looked for once, when it is first needed.
 #[derive(Debug)]
@@ -228,7 +232,11 @@ impl Making<'_> {
                 continue;
             }
             match self.engine.inspect(&found.id).await {
-                Ok(inspection) if matches!(inspection.state, ContainerState::Running { .. }) => {
+                // Without the note its isolation was never proven: it is made again.
+                Ok(inspection)
+                    if matches!(inspection.state, ContainerState::Running { .. })
+                        && record.dir().read_note(FACTS).is_some() =>
+                {
                     return Ok(Some(found.id));
                 }
                 Ok(_) => self.engine.remove(&found.id).await?,
@@ -274,6 +282,7 @@ impl Making<'_> {
             private_dir: attempt_dir,
         };
         let name = container_name(assignment.attempt);
+        record.dir().remove_note(FACTS)?;
         record.enter(Entry::ContainerIntent { name: name.clone(), image: reference })?;
         let id = engine.create(&spec).await?;
         record.enter(Entry::ContainerCreated { id: id.as_str().to_owned() })?;
@@ -300,14 +309,15 @@ impl Making<'_> {
             }
         }
         facts.insert("isolation".to_owned(), isolation);
-        record.dir().write_note("facts.json", &Value::Object(facts.clone()).to_string())?;
+        fault::point("before", "isolation-noted");
+        record.dir().write_note(FACTS, &Value::Object(facts.clone()).to_string())?;
         Ok((id, facts))
     }
 }
 
 /// What a former driver saw when it made the container.
 fn read_facts(record: &Record) -> Map<String, Value> {
-    let text = record.dir().read_note("facts.json").unwrap_or_default();
+    let text = record.dir().read_note(FACTS).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()
 }
 

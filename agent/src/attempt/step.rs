@@ -15,7 +15,9 @@ use super::place::{Change, Place, PlaceError};
 use super::record::Record;
 use crate::driver::{ChildExit, Stdin, Step, StepResult};
 use crate::event::{Phase, Settled, SettledCause, SettledOutcome, StepRole, StepStatus};
-use crate::supervisor::{End, Exit, Phase as ChildPhase, PutFile, Spools, Start, StdinMode, StepId, StepState};
+use crate::supervisor::{
+    End, Exit, Phase as ChildPhase, PutFile, Spools, Start, StdinMode, StepId, StepState, Streams,
+};
 
 /// Between the polite and the hard signal (runner section 9).
 const GRACE: Duration = Duration::from_millis(1_000);
@@ -86,6 +88,7 @@ pub(super) async fn run(
     let mut feeding = None;
     begin(record, place, endings, &plan).await?;
     let mut told = None;
+    let mut linger = Linger::default();
     let ended = loop {
         let Some(view) = place.step(&plan.id) else { break None };
         tell(record, place, &plan, &view, &mut told);
@@ -110,6 +113,10 @@ pub(super) async fn run(
                 if matches!(change?, Change::Reconnected) {
                     feeding = None;
                 }
+            }
+            // The child is over and somebody it left behind holds its pipes: the container is ours to end.
+            () = linger.over(&view) => {
+                place.kill_tree(GRACE).await;
             }
         }
     };
@@ -191,6 +198,37 @@ const fn step_number(role: StepRole) -> u32 {
 
 fn append_only(path: &Path) -> io::Result<std::os::fd::OwnedFd> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path).map(Into::into)
+}
+
+/// How long descendants of an ended child may still write: so long after their last byte, and so long in all.
+const QUIET: Duration = Duration::from_secs(2);
+const LINGER: Duration = Duration::from_secs(10);
+
+/// The time since a direct child ended without its pipes reaching their end.
+#[derive(Default)]
+struct Linger {
+    since: Option<Instant>,
+    last: Option<(Streams, Instant)>,
+}
+
+impl Linger {
+    /// Resolves when what the child left behind has had its time; never while the child runs.
+    async fn over(&mut self, view: &StepState) {
+        if !matches!(view.phase, ChildPhase::Exited { .. }) || view.drained {
+            return std::future::pending().await;
+        }
+        let now = Instant::now();
+        let since = *self.since.get_or_insert(now);
+        let written = match self.last {
+            Some((streams, at)) if streams == view.streams => at,
+            _ => now,
+        };
+        self.last = Some((view.streams, written));
+        tokio::time::sleep_until((written + QUIET).min(since + LINGER)).await;
+        // Once more later, if they outlive the first try.
+        self.since = Some(Instant::now());
+        self.last = None;
+    }
 }
 
 struct Feeding {

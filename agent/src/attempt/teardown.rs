@@ -34,6 +34,8 @@ pub(super) async fn tear_down(deps: &Deps, assignment: &Assignment, record: &Rec
         // Nobody writes any more: what is there now is what the lane left.
         let finding = written.finding().await;
         facts.insert("ownership".to_owned(), finding.map_or_else(|| json!("as the worktree"), |found| json!(found)));
+    } else if assignment.mode.writes() && record.standing().workload_intended {
+        facts.insert("ownership".to_owned(), json!("not checked: taken over after the start"));
     }
     facts.insert("egress".to_owned(), egress_facts(record));
     facts.insert("teardown".to_owned(), proof);
@@ -101,7 +103,10 @@ async fn find_left(
     let owner = deps.state.owner().ok()?;
     let found = engine.list(&owner).await.ok()?;
     let ours = found.into_iter().find(|found| found.labels.attempt == assignment.attempt)?;
-    Some((engine, ours.id, None))
+    // The kernel's list of its processes can only be found while its first one lives.
+    let first = engine.inspect(&ours.id).await.ok().and_then(|inspection| inspection.state.pid());
+    let cgroup = first.and_then(|pid| Cgroup::of(pid, &ours.id));
+    Some((engine, ours.id, cgroup))
 }
 
 async fn end_proxy(record: &Record) {

@@ -68,7 +68,7 @@ impl Attempt<'_> {
 
     /// From the workload's end and its output to the result.
     fn settle(&mut self, end: StepEnd, judgement: Judgement) -> Outcome {
-        let cause = self.cause_of_death(end.exit);
+        let cause = self.cause_of_death(&end);
         if cause != Cause::Normal {
             self.facts.insert("causeOfDeath".to_owned(), json!(cause));
         }
@@ -127,7 +127,7 @@ impl Attempt<'_> {
     }
 
     /// Why the provider died, by all that can be known (field lesson L15).
-    pub(super) fn cause_of_death(&self, exit: ChildExit) -> Cause {
+    pub(super) fn cause_of_death(&self, end: &StepEnd) -> Cause {
         let Some(place) = &self.place else { return Cause::Normal };
         let container = match place.gone() {
             None => ContainerEnd::Running,
@@ -136,12 +136,14 @@ impl Attempt<'_> {
             }
             Some(Gone::Ended { .. } | Gone::Removed | Gone::EngineLost { .. }) => ContainerEnd::Lost,
         };
-        let ours = self.record.standing().ending.map(|(why, _)| match why {
+        // A child that had ended by itself was not ended by us, whatever came after.
+        let reached = end.ended.filter(|ended| ended.signalled || end.exit == ChildExit::Unknown);
+        let ours = reached.map(|ended| match ended.why {
             Ending::Cancel { .. } => Kill::Cancel,
             Ending::Deadline => Kill::Deadline,
             Ending::OutputLimit => Kill::OutputLimit,
         });
-        let provider = match exit {
+        let provider = match end.exit {
             ChildExit::Code(code) => Some(End::Exited(code)),
             ChildExit::Signal(signal) => Some(End::Signaled(signal)),
             ChildExit::Unknown => None,
