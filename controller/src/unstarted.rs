@@ -1,6 +1,7 @@
 //! Receipts of attempts that provably never started: the controller writes them, for no worker can.
 
 use agent::assignment::Assignment;
+use agent::attempt::plan::{nothing_seen, unresolved};
 use agent::receipt::{Receipt, ReceiptError, Status};
 use agent::wire::attempt::CancelSignal;
 use serde_json::Value;
@@ -27,6 +28,7 @@ pub fn refused(assignment: &Assignment, reason: &str, at: OffsetDateTime) -> Val
 }
 
 fn receipt(assignment: &Assignment, status: Status, message: String, at: OffsetDateTime) -> Value {
-    let error = ReceiptError { message, evidence: String::new() };
-    Receipt::not_started(assignment, status, error, at).to_value()
+    let error = ReceiptError { message, evidence: nothing_seen() };
+    let (preflight, argv) = unresolved(assignment);
+    Receipt { preflight, argv, ..Receipt::not_started(assignment, status, error, at) }.to_value()
 }

@@ -6,18 +6,19 @@ use super::Deps;
 use super::ending::Endings;
 use super::journal::{Ending, Entry};
 use super::login::Login;
-use super::outcome::{Course, Judged, not_run};
+use super::outcome::{Course, Judged};
 use super::place::Place;
+use super::plan;
 use super::record::Record;
 use super::site::{self, SiteError, Written};
 use super::step::{self, StepEnd};
 use super::stop::{Stop, describe, failed};
 use crate::assignment::Assignment;
 use crate::descriptor::InnerSandbox;
-use crate::driver::{self, ChildExit, Driver, Environment, InnerState, Lane, Step};
+use crate::driver::{ChildExit, Driver, Environment, InnerState, Lane, Step};
 use crate::event::{Phase, StepRole};
 use crate::ids::Generation;
-use crate::receipt::{PreflightReport, Status, cap};
+use crate::receipt::{Status, cap};
 use crate::supervisor::StepId;
 
 const BEFORE_PREFLIGHT: &str = "before authentication preflight";
@@ -62,28 +63,10 @@ impl<'a> Attempt<'a> {
         record: &'a mut Record,
         endings: Endings,
     ) -> Option<Self> {
-        let driver = driver::of(assignment.provider)?;
-        let mut lane = Lane {
-            parent: assignment.parent,
-            provider: assignment.provider,
-            model: assignment.model.clone(),
-            effort: assignment.effort,
-            mode: assignment.mode,
-            contract: assignment.contract,
-            api_spend: assignment.api_spend,
-            cwd: assignment.paths.canonical.cwd.clone(),
-            home: site::home(),
-            receipt: assignment.paths.receipt.clone(),
-            prompt: assignment.prompt.clone(),
-            environment: assignment.environment.clone(),
-        };
-        lane.environment.retain(|name, _| driver.passes(name));
-        let course = Course {
-            executable: None,
-            preflight: planned_preflight(driver, &lane),
-            argv: driver.workload(&lane, driver.executable(), InnerState::Enforced).argv,
-            process_started: record.standing().workload_intended,
-        };
+        let (driver, lane) = plan::lane(assignment)?;
+        let (preflight, argv) = plan::unresolved(assignment);
+        let process_started = record.standing().workload_intended;
+        let course = Course { executable: None, preflight, argv, process_started };
         Some(Self {
             deps,
             generation,
@@ -317,13 +300,6 @@ impl<'a> Attempt<'a> {
         environment.extend(std::mem::take(&mut step.environment));
         step.environment = environment;
         step
-    }
-}
-
-fn planned_preflight(driver: &dyn Driver, lane: &Lane) -> PreflightReport {
-    match driver.preflight(lane, driver.executable()) {
-        Some(step) => PreflightReport { argv: step.argv, ..not_run("") },
-        None => not_run(driver.preflight_not_run()),
     }
 }
 

@@ -14,6 +14,7 @@ mod ending; // cancel and deadline
 mod login; // the instance's stored login
 mod fault; // named points at which tests kill the process
 mod place; // the container with its supervisor
+pub mod plan; // what it would do, known beforehand
 mod preflight; // the driver's own checks
 mod reader; // the workload's output, parsed as it grows
 mod record; // journal and status events together

@@ -6,8 +6,9 @@ use time::OffsetDateTime;
 
 use super::course::{Attempt, SHORT_OUTPUT};
 use super::journal::{Ending, Entry};
+use super::plan::nothing_seen;
 use super::step::{self, Ended, Plan, StepEnd};
-use super::stop::{Stop, failed, nothing_seen};
+use super::stop::{Stop, failed};
 use super::workload::word;
 use crate::descriptor::Provider;
 use crate::driver::{ChildExit, PreflightVerdict, Step};

@@ -6,6 +6,7 @@ use super::course::Attempt;
 use super::journal::Ending;
 use super::outcome::{Course, Judged};
 use super::place::PlaceError;
+use super::plan::nothing_seen;
 use super::step::{StepEnd, StepError};
 use crate::receipt::{LAUNCHER_FAILED, Status, cap, launcher_evidence};
 
@@ -91,11 +92,6 @@ impl Attempt<'_> {
 
 pub(super) fn failed(status: Status, message: String) -> Stop {
     Stop::Failed { status, message, evidence: String::new(), child: None }
-}
-
-/// Structural evidence when no output was read (runner 2.6).
-pub(super) fn nothing_seen() -> String {
-    "stdout: 0 line(s), 0 JSON event(s); stderr: 0 line(s), 0 JSON event(s)".to_owned()
 }
 
 pub(super) fn describe(error: &dyn std::error::Error) -> String {

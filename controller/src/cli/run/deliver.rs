@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use agent::assignment::Assignment;
+use agent::attempt::plan::unresolved;
 use agent::ids::AttemptId;
 use agent::receipt::{
     FailurePhase, LAUNCHER_FAILED, PreflightStatus, Receipt, ReceiptError, Status, launcher_evidence, pretty_value,
@@ -15,7 +16,6 @@ use time::OffsetDateTime;
 
 use super::drive::Ended;
 use super::lane::Lane;
-use super::plan::unresolved;
 use super::reserve::Reserved;
 use super::signals::Latch;
 use crate::cli::output;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use agent::assignment::{Assignment, CallerPaths, CanonicalPaths, Limits};
+use agent::attempt::plan::lane;
 use agent::config::{Config, Environment, check_limits};
 use agent::descriptor::ApiSpend;
-use agent::driver::{self, InnerState};
+use agent::driver;
 use agent::ids::AttemptId;
-use agent::receipt::{PreflightReport, PreflightStatus};
 use time::OffsetDateTime;
 
 use super::options::{Options, UsageError, refuse};
@@ -98,48 +98,12 @@ fn limits(options: &Options, config: &Config) -> Result<Limits, UsageError> {
     Ok(limits)
 }
 
-/// The lane as its driver sees it, before anything of the container is known.
-fn lane(assignment: &Assignment) -> driver::Lane {
-    driver::Lane {
-        parent: assignment.parent,
-        provider: assignment.provider,
-        model: assignment.model.clone(),
-        effort: assignment.effort,
-        mode: assignment.mode,
-        contract: assignment.contract,
-        api_spend: assignment.api_spend,
-        cwd: assignment.paths.canonical.cwd.clone(),
-        home: String::new(),
-        receipt: assignment.paths.receipt.clone(),
-        prompt: Vec::new(),
-        environment: assignment.environment.clone(),
-    }
-}
-
 /// False for a lane that ends before any container: blocked by the spend policy, or too late already. Such a lane gets
 /// its receipt on a machine without an engine too.
 #[must_use]
 pub fn will_need_engine(assignment: &Assignment) -> bool {
     let late = assignment.timeout().is_some_and(|limit| OffsetDateTime::now_utc() - assignment.started_at >= limit);
     let blocked = assignment.api_spend == Some(ApiSpend::Deny)
-        && driver::of(assignment.provider).is_some_and(|driver| driver.billing_guard(&lane(assignment)).is_some());
+        && lane(assignment).is_some_and(|(driver, lane)| driver.billing_guard(&lane).is_some());
     !late && !blocked
-}
-
-/// What a receipt says of commands that were never resolved: bare names (runner 2.1).
-#[must_use]
-pub fn unresolved(assignment: &Assignment) -> (PreflightReport, Vec<String>) {
-    let nothing = |evidence: &str| PreflightReport {
-        argv: Vec::new(),
-        status: PreflightStatus::NotRun,
-        evidence: evidence.to_owned(),
-    };
-    let Some(driver) = driver::of(assignment.provider) else { return (nothing(""), Vec::new()) };
-    let lane = lane(assignment);
-    let name = driver.executable();
-    let preflight = match driver.preflight(&lane, name) {
-        Some(step) => PreflightReport { argv: step.argv, ..nothing("") },
-        None => nothing(driver.preflight_not_run()),
-    };
-    (preflight, driver.workload(&lane, name, InnerState::Enforced).argv)
 }
