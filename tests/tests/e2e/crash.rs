@@ -1,0 +1,140 @@
+//! The program is killed (as by `kill -9`) at a point of its journal, and the next command takes the attempt over: the
+//! receipt is the one of an uninterrupted run, and the model was invoked once.
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+use tests::world::{Cli, Engine, World};
+
+/// One test for each point.
+macro_rules! killed {
+    ($($name:ident = $point:literal),+ $(,)?) => {
+        $(#[test] fn $name() { killed_at(Engine::Docker, $point); })+
+    };
+}
+
+killed!(
+    after_it_was_accepted = "after:accepted",
+    before_it_is_prepared = "before:preparing",
+    while_it_is_prepared = "after:preparing",
+    before_the_container_is_meant = "before:container-intent",
+    after_the_container_is_meant = "after:container-intent",
+    before_the_container_is_recorded = "before:container-created",
+    after_the_container_is_recorded = "after:container-created",
+    before_the_preflight = "before:preflight",
+    after_the_preflight_began = "after:preflight",
+    before_the_start_is_meant = "before:step-intent-workload",
+    after_the_start_is_meant = "after:step-intent-workload",
+    before_it_settles = "before:settling",
+    after_it_settles = "after:settling",
+    before_it_is_judged = "before:judged",
+    after_it_is_judged = "after:judged",
+    before_the_receipt_is_durable = "before:terminal",
+    after_the_receipt_is_durable = "after:terminal",
+    before_the_container_is_recorded_as_gone = "before:removed",
+    after_the_container_is_recorded_as_gone = "after:removed",
+);
+
+fn killed_at(engine: Engine, point: &str) {
+    let world = World::on(engine);
+    world.repository();
+    let running = world.lane(Cli::Claude).says("the one answer").fault(point).start();
+    let attempt = running.attempt();
+    let killed = running.wait_killed();
+    assert_eq!(killed.code, None, "the fault point {point} was never reached: {}", killed.stderr);
+    attach(&world, &attempt);
+    let ended = killed.again();
+    assert_eq!(ended.status(), "complete", "{point}: {:#}\n{:?}", ended.receipt, world.journal(&attempt));
+    assert_eq!(ended.answer(), "the one answer", "{point}");
+    assert_eq!(ended.count.invocations, 1, "{point}: {:?}", world.model.requests());
+    let terminals = world.journal(&attempt).iter().filter(|line| line["entry"] == "terminal").count();
+    assert_eq!(terminals, 1, "{point}");
+    world.assert_nothing_left();
+}
+
+fn attach(world: &World, attempt: &str) {
+    let output = world.run(["attach", attempt]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "laneyard attach: {:?}\n{text}", output.status);
+}
+
+#[test]
+fn a_lane_whose_program_is_killed_in_mid_answer_goes_on_alone() {
+    let world = World::on(Engine::Docker);
+    for cli in [Cli::Claude, Cli::Codex] {
+        let gate = format!("gate-{cli:?}");
+        let mut running = world.lane(cli).step(json!({"text": "said after the kill", "hold": gate})).start();
+        running.until_asked();
+        let attempt = running.attempt();
+        running.signal(Signal::SIGKILL);
+        let killed = running.wait_killed();
+        world.model.release(&gate); // the connection is still there: the proxy has outlived the program
+        attach(&world, &attempt);
+        let ended = killed.again();
+        assert_eq!(
+            (ended.status(), ended.answer().as_str()),
+            ("complete", "said after the kill"),
+            "{:#}",
+            ended.receipt
+        );
+        assert_eq!((ended.count.invocations, ended.count.requests), (1, 1));
+    }
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_container_that_ended_while_nobody_looked_is_read_all_the_same() {
+    let world = World::on(Engine::Docker);
+    let mut running = world.lane(Cli::Claude).step(json!({"text": "unattended", "hold": "gate"})).start();
+    running.until_asked();
+    let attempt = running.attempt();
+    running.signal(Signal::SIGKILL);
+    let killed = running.wait_killed();
+    world.model.release("gate");
+    let spool = world.attempt(&attempt).join("spool");
+    tests::until::until("the provider has answered", tests::world::LIMIT, || {
+        let texts = std::fs::read_dir(&spool).unwrap().flatten().map(|e| std::fs::read(e.path()).unwrap_or_default());
+        let found = texts.into_iter().any(|text| String::from_utf8_lossy(&text).contains("\"type\":\"result\""));
+        if found { Ok(()) } else { Err("no result in the spool") }
+    });
+    attach(&world, &attempt);
+    let ended = killed.again();
+    assert_eq!((ended.status(), ended.answer().as_str()), ("complete", "unattended"), "{:#}", ended.receipt);
+    assert_eq!(ended.count.invocations, 1);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_container_that_is_gone_when_the_next_program_looks_has_an_unknown_end() {
+    let world = World::on(Engine::Docker);
+    let mut running = world.lane(Cli::Claude).step(json!({"text": "never said", "hold": "gate"})).start();
+    running.until_asked();
+    let attempt = running.attempt();
+    running.signal(Signal::SIGKILL);
+    let killed = running.wait_killed();
+    for container in world.containers() {
+        world.engine.remove(&container.id);
+    }
+    let _ = world.run(["attach", &attempt]);
+    let ended = killed.again();
+    assert_eq!(ended.status(), "child-failed", "{:#}", ended.receipt);
+    assert_eq!((&ended.receipt["exitCode"], &ended.receipt["processStarted"]), (&json!(null), &json!(true)));
+    assert_eq!(ended.count.invocations, 1);
+    world.assert_nothing_left();
+}
+
+#[test]
+fn the_next_command_on_the_machine_takes_over_what_a_killed_one_left() {
+    let world = World::on(Engine::Docker);
+    let mut running = world.lane(Cli::Claude).step(json!({"text": "taken over", "hold": "gate"})).start();
+    running.until_asked();
+    running.signal(Signal::SIGKILL);
+    let killed = running.wait_killed();
+    world.model.release("gate");
+    world.lane(Cli::Claude).says("another lane").run().assert("complete", 0);
+    let ended = tests::until::until("the first lane ends too", tests::world::LIMIT, || {
+        let ended = killed.again();
+        if ended.status() == "complete" { Ok(ended) } else { Err(ended.receipt) }
+    });
+    assert_eq!((ended.answer().as_str(), ended.count.invocations), ("taken over", 1));
+    world.assert_nothing_left();
+}
