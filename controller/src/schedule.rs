@@ -152,10 +152,13 @@ pub fn plan(
     resting: &dyn Fn(&WorkerId) -> bool,
     avoid: &dyn Fn(AttemptId, &WorkerId) -> bool,
 ) -> Vec<Placement> {
-    let mut room = Room::new(core, resting);
-    if core.waiting() == 0 || room.free.values().all(|free| *free == 0) {
+    // Cheap ways out first: this runs after every change of a large fleet.
+    let open =
+        |(id, worker): (&WorkerId, &Worker)| !worker.lost && !worker.draining && worker.free() > 0 && !resting(id);
+    if core.waiting() == 0 || !core.workers().iter().any(open) {
         return Vec::new();
     }
+    let mut room = Room::new(core, resting);
     let mut lines = lines(core);
     let mut shares: BTreeMap<&str, u32> = core.shares().iter().map(|(name, share)| (name.as_str(), *share)).collect();
     let mut placements = Vec::new();
@@ -297,11 +300,11 @@ pub fn reason(core: &Core, id: AttemptId) -> Reason {
     if free == 0 {
         return Reason::Full { used: capacity, capacity };
     }
-    let room = Room::new(core, &|_| false);
-    if let Some(instance) = &order.instance
-        && open.iter().all(|(id, worker)| room.instance_busy(id, worker, order))
-    {
-        return Reason::InstanceBusy { instance: instance.clone() };
+    if let Some(instance) = &order.instance {
+        let room = Room::new(core, &|_| false);
+        if open.iter().all(|(id, worker)| room.instance_busy(id, worker, order)) {
+            return Reason::InstanceBusy { instance: instance.clone() };
+        }
     }
     match &order.panel {
         Some(seat) if seat.size > free => Reason::PanelWaits { size: seat.size },
