@@ -9,7 +9,7 @@ use agent::config::Config;
 use agent::container::discover::Surroundings;
 use agent::container::image::PullPolicy;
 use agent::ids::{AttemptId, IdError, WorkerId};
-use agent::transport::{Endpoint, EndpointError, Token, Transport};
+use agent::transport::{CallError, Endpoint, EndpointError, Token, Transport};
 use agent::wire::worker::WorkerFacts;
 use agent::worker::{AdoptError, LocalRunner, Worker};
 
@@ -42,6 +42,8 @@ struct Local {
 pub enum ConnectError {
     #[error("no controller token: name its file with --token-file, or as `token-file` in the configuration")]
     NoToken,
+    #[error("the controller at {url} cannot be used: {source}")]
+    Unreachable { url: String, source: Box<CallError> },
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     #[error(transparent)]
@@ -68,14 +70,22 @@ pub enum Adoption {
     Everything(Vec<AttemptId>),
 }
 
-/// Connects as configured. With `engine`, an embedded controller must find its engine now.
+/// Connects as configured. With `ready`, the controller must answer now, and an embedded one must find its engine.
 ///
 /// # Errors
 /// See [`ConnectError`].
-pub async fn open(config: &Config, engine: bool, adoption: Adoption) -> Result<Connection, ConnectError> {
+pub async fn open(config: &Config, ready: bool, adoption: Adoption) -> Result<Connection, ConnectError> {
     match &config.controller {
-        Some(_) => Ok(Connection { client: remote(config)?, local: None }),
-        None => embed(config, engine, adoption).await,
+        Some(address) => {
+            let client = remote(config)?;
+            if ready {
+                let unreachable =
+                    |error| ConnectError::Unreachable { url: address.url.clone(), source: Box::new(error) };
+                client.health().await.map_err(unreachable)?;
+            }
+            Ok(Connection { client, local: None })
+        }
+        None => embed(config, ready, adoption).await,
     }
 }
 

@@ -87,7 +87,13 @@ pub fn lane_main(name: &str, mut words: Vec<OsString>) -> ExitCode {
     let environment = environment();
     let first = words.first().and_then(|word| word.to_str());
     match (compatible, first) {
-        (_, Some("status")) => status::main(&words[1..], if compatible { name } else { "laneyard" }),
+        (true, Some("status")) => status::main(&words[1..], name),
+        (false, Some("status")) => {
+            if let Ok(config) = agent::config::Config::load(&environment) {
+                adopt::in_background(&config);
+            }
+            status::main(&words[1..], "laneyard")
+        }
         (true, _) => run::main(words, true, &environment, entered),
         (false, Some("run")) => run::main(words.split_off(1), false, &environment, entered),
         (false, _) => command(words, &environment),

@@ -106,6 +106,21 @@ fn an_engine_that_is_not_there_is_named_and_gives_the_paths_back() {
 }
 
 #[test]
+fn a_controller_that_does_not_answer_is_named_and_gives_the_paths_back() {
+    let desk = Desk::new();
+    let token = desk.path("token");
+    std::fs::write(&token, "0123456789abcdef0123\n").unwrap();
+    std::fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let before = desk.files();
+    // Port 1 of the loopback: nobody listens there.
+    let line = format!("run {LANE} --controller http://127.0.0.1:1 --token-file token --state-dir state");
+    let seen = desk.run("laneyard", &line);
+    assert_eq!(seen.code(), 64, "{}", seen.err());
+    assert!(seen.err().contains("the controller at http://127.0.0.1:1 cannot be used"), "{}", seen.err());
+    assert_eq!(desk.files(), before);
+}
+
+#[test]
 fn an_instance_that_is_not_configured_is_named() {
     let desk = Desk::new();
     let seen = desk.run("laneyard", &format!("run {LANE} --instance work"));

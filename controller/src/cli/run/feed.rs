@@ -23,6 +23,9 @@ impl Feed {
                 if let Some(step) = step {
                     self.step(step, &mut changes);
                 }
+                if *phase == Phase::Settling {
+                    self.settle(&mut changes);
+                }
                 let retrying = *phase == Phase::PreflightRetryWait;
                 if std::mem::replace(&mut self.retrying, retrying) != retrying {
                     changes.push(Change::RetryWait(retrying));
@@ -35,6 +38,17 @@ impl Feed {
             _ => {}
         }
         changes
+    }
+
+    /// Settling begins when the workload's output is read to its end.
+    fn settle(&mut self, changes: &mut Vec<Change>) {
+        if let Some(child) = &mut self.child
+            && child.role == StepRole::Workload
+            && !child.running
+            && !std::mem::replace(&mut child.drained, true)
+        {
+            changes.push(Change::Drained { role: ChildRole::Workload });
+        }
     }
 
     fn step(&mut self, step: &StepStatus, changes: &mut Vec<Change>) {
@@ -80,6 +94,15 @@ mod tests {
         let drained = status(Phase::Settling, StepRole::Workload, 9, Some(3), true);
         assert_eq!(feed.changes(&drained), [Change::Drained { role }]);
         assert_eq!(feed.changes(&drained), []);
+    }
+
+    #[test]
+    fn settling_means_that_the_output_was_read_to_its_end() {
+        let mut feed = Feed::default();
+        feed.changes(&status(Phase::Running, StepRole::Workload, 9, Some(0), false));
+        let settling = EventBody::Status { phase: Phase::Settling, step: None, settled: None, note: None };
+        assert_eq!(feed.changes(&settling), [Change::Drained { role: ChildRole::Workload }]);
+        assert_eq!(feed.changes(&settling), []);
     }
 
     #[test]
