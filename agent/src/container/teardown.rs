@@ -82,7 +82,10 @@ pub async fn remove_proven(engine: &Engine, id: &ContainerId, cgroup: Option<&Cg
     let removal = engine.remove(id).await;
     match engine.inspect(id).await {
         Err(EngineError::Gone { .. }) => proof.removed = true,
-        Ok(found) => proof.error = Some(format!("still there, state {:?}", found.state)),
+        Ok(found) => {
+            let why = removal.as_ref().err().map(|error| format!(": {error}")).unwrap_or_default();
+            proof.error = Some(format!("still there, state {:?}{why}", found.state));
+        }
         Err(error) => proof.error = Some(error.to_string()),
     }
     if let Err(error) = removal {

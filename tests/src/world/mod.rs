@@ -48,6 +48,7 @@ impl World {
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o711)).expect("permissions");
         let model = FakeModel::start().expect("a fake model");
         let world = Self { root, engine, model, lanes: Cell::new(0) };
+        world.give(world.root.path());
         for name in ["home", "work", "lanes"] {
             world.directory(name);
         }

@@ -277,22 +277,35 @@ impl Engine {
     /// # Errors
     /// The engine refused or could not be asked.
     pub async fn remove(&self, id: &ContainerId) -> Result<(), EngineError> {
-        let options = query::RemoveContainerOptionsBuilder::default().force(true).v(true).build();
-        let removed = self.call_on("remove", id, WORK, self.docker.remove_container(id.as_str(), Some(options))).await;
-        match removed {
-            Err(EngineError::Gone { .. }) => Ok(()),
-            // "removal already in progress"
-            Err(error @ EngineError::Refused { status: 409 | 500, .. }) => self.await_absence(id, error).await,
+        match self.remove_once(id).await {
+            Err(error @ EngineError::Refused { status: 409 | 500, .. }) => self.remove_again(id, error).await,
             other => other,
         }
     }
 
-    async fn await_absence(&self, id: &ContainerId, error: EngineError) -> Result<(), EngineError> {
-        for _ in 0..50 {
+    async fn remove_once(&self, id: &ContainerId) -> Result<(), EngineError> {
+        let options = query::RemoveContainerOptionsBuilder::default().force(true).v(true).build();
+        let removed = self.call_on("remove", id, WORK, self.docker.remove_container(id.as_str(), Some(options))).await;
+        match removed {
+            Err(EngineError::Gone { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// "Removal already in progress" ends by waiting; what Podman refuses while it still stops the container, or while
+    /// another of its commands holds the storage, only ends by asking again.
+    async fn remove_again(&self, id: &ContainerId, mut error: EngineError) -> Result<(), EngineError> {
+        for look in 1..=200 {
             if let Err(EngineError::Gone { .. }) = self.inspect(id).await {
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
+            if look % 5 == 0 {
+                match self.remove_once(id).await {
+                    Ok(()) => return Ok(()),
+                    Err(again) => error = again,
+                }
+            }
         }
         Err(error)
     }
