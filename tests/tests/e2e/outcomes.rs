@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use tests::redact::Redactor;
 use tests::world::{Cli, Engine, Lane, Mode, World};
 
 mod claude {
@@ -215,5 +216,25 @@ fn another_model_than_the_requested_one_is_no_answer(engine: Engine, cli: Cli) {
         (&json!("postprocess"), &json!(true))
     );
     assert!(ended.output.is_none());
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_receipt_has_the_documented_fields_in_the_documented_order_and_ours_after_them() {
+    let world = World::on(Engine::Docker);
+    let ended = world.lane(Cli::Claude).says("golden").run();
+    ended.assert("complete", 0);
+    let redactor = Redactor::new(vec![(world.path("").display().to_string(), "<world>/")]);
+    let redacted = redactor.value(&ended.receipt);
+    let fields = redacted.as_object().expect("an object");
+    let known: serde_json::Map<String, Value> = fields
+        .iter()
+        .take(33)
+        .filter(|(key, _)| *key != "argv")
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    insta::assert_json_snapshot!(known);
+    let ours: Vec<_> = fields.keys().skip(33).map(String::as_str).collect();
+    assert_eq!(ours, ["attempt", "container", "isolation", "innerSandbox", "answerBytes", "egress", "teardown"]);
     world.assert_nothing_left();
 }
