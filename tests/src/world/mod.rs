@@ -121,6 +121,12 @@ impl World {
         command
     }
 
+    /// The program `laneyard-agent`, as the same user.
+    #[must_use]
+    pub fn agent(&self) -> Command {
+        self.command(program("laneyard-agent"))
+    }
+
     /// Runs `laneyard` with these words to its end.
     ///
     /// # Panics

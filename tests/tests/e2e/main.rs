@@ -15,6 +15,7 @@ macro_rules! on_every_engine {
 }
 
 mod crash;
+mod fleet;
 mod isolation;
 mod misbehaviour;
 mod outcomes;
