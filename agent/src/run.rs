@@ -115,7 +115,7 @@ impl Run {
         };
         let worker = Worker::new(deps, facts);
         // First everything that a killed agent left: the registration must name all of it.
-        worker.adopt_all();
+        worker.adopt_all(|_| true);
         serve(transport, worker, name).await
     }
 }

@@ -65,7 +65,7 @@ impl Worker {
         // Delivered and cleared away: nothing is left to do.
         let over = |attempt| state.attempt_path(attempt).join(RELEASED).exists() && !state.run_path(attempt).exists();
         orphans.retain(|attempt| !over(*attempt));
-        orphans.retain(|attempt| state.adopt(*attempt).is_ok());
+        orphans.retain(|attempt| !state.is_driven(*attempt));
         Ok(orphans)
     }
 
@@ -81,11 +81,12 @@ impl Worker {
         self.take(dir, accepted, true)
     }
 
-    /// Takes over everything that no process drives. Attempts that cannot be taken over are logged and left.
-    pub fn adopt_all(self: &Arc<Self>) {
+    /// Takes over everything that no process drives and that is `wanted`. Attempts that cannot be taken over are logged
+    /// and left.
+    pub fn adopt_all(self: &Arc<Self>, wanted: impl Fn(AttemptId) -> bool) {
         match Self::orphans(&self.deps.state) {
             Ok(orphans) => {
-                for attempt in orphans {
+                for attempt in orphans.into_iter().filter(|attempt| wanted(*attempt)) {
                     if let Err(error) = self.adopt(attempt) {
                         tracing::warn!(%attempt, %error, "the attempt was not taken over");
                     }

@@ -198,6 +198,13 @@ impl StateDir {
         Ok((self.lock(attempt)?, accepted))
     }
 
+    /// True while a process drives the attempt. Lookers do not get into each other's way.
+    #[must_use]
+    pub fn is_driven(&self, attempt: AttemptId) -> bool {
+        let Ok(file) = File::open(self.attempt_path(attempt).join("lock")) else { return false };
+        matches!(Flock::lock(file, FlockArg::LockSharedNonblock), Err((_, nix::errno::Errno::EWOULDBLOCK)))
+    }
+
     fn lock(&self, attempt: AttemptId) -> Result<AttemptDir, DirectoryError> {
         let path = self.attempt_path(attempt);
         let lock = path.join("lock");

@@ -25,7 +25,7 @@ pub enum EndpointError {
     )]
     Plaintext { text: String },
     /// The token file cannot be read.
-    #[error("cannot read the token file `{}`: {source}; copy it from the controller", path.display())]
+    #[error("cannot read the token file `{}`; copy it from the controller", path.display())]
     ReadToken { path: PathBuf, source: std::io::Error },
     /// The token file is readable by others.
     #[error("the token file `{}` has mode {mode:03o}, others may read it: run chmod 600 on it", path.display())]

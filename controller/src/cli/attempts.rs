@@ -67,7 +67,7 @@ fn local(config: &Config) -> anyhow::Result<Vec<Row>> {
         let ended = receipt.and_then(|bytes| status_of(&serde_json::from_slice(&bytes).ok()?));
         let state_word = match ended {
             Some(status) => status.as_str().to_owned(),
-            None if state.adopt(attempt).is_ok() => "left".to_owned(),
+            None if !state.is_driven(attempt) => "left".to_owned(),
             None => "running".to_owned(),
         };
         let place = if records.is_held(attempt) { "client waits" } else { "" }.to_owned();

@@ -13,6 +13,7 @@ use agent::transport::{CallError, Endpoint, EndpointError, Token, Transport};
 use agent::wire::worker::WorkerFacts;
 use agent::worker::{AdoptError, LocalRunner, Worker};
 
+use super::record::Records;
 use super::run::lane::Lane;
 use crate::client::Client;
 use crate::embedded::{Embedded, embedded};
@@ -20,8 +21,8 @@ use crate::store::StoreError;
 
 /// Attempts at the same time in one process; one command runs one.
 const CAPACITY: u32 = 64;
-/// How long a lock that is only being looked at is waited for.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
+/// How long the attempt is waited for while another process is about to let go of it.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(15);
 
 /// A controller that can be talked to.
 #[derive(Debug)]
@@ -116,7 +117,9 @@ async fn embed(config: &Config, engine: bool, adoption: Adoption) -> Result<Conn
                     tracing::warn!(%attempt, %error, "the attempt was not taken over");
                 }
             }
-            worker.adopt_all();
+            // What another command finishes for a client of its own is not ours to take.
+            let records = Records::of(&config.state_dir);
+            worker.adopt_all(|attempt| !records.is_held(attempt));
         }
     }
     let embedded = embedded(Arc::new(LocalRunner(worker.clone()))).await?;

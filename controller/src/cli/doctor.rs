@@ -5,7 +5,10 @@ use std::process::ExitCode;
 
 use agent::config::Config;
 use agent::container::discover::Surroundings;
+use agent::container::image::default_reference;
+use agent::descriptor::Provider;
 use agent::doctor::{Check, State};
+use agent::driver;
 
 use super::output;
 
@@ -31,7 +34,7 @@ impl Doctor {
             around: Surroundings::from_env(),
             state_dir: config.state_dir.clone(),
             cwd: self.cwd.or_else(|| std::env::current_dir().ok()),
-            images: config.images.iter().map(|(provider, image)| (*provider, image.clone())).collect(),
+            images: images(config),
         })
         .await;
         for check in &checks {
@@ -40,6 +43,13 @@ impl Doctor {
         let failed = checks.iter().any(|check| check.state == State::Fail);
         Ok(ExitCode::from(u8::from(failed)))
     }
+}
+
+/// The image of every provider that this build runs, configured or by default.
+fn images(config: &Config) -> Vec<(Provider, String)> {
+    let runs = Provider::ALL.iter().filter(|provider| driver::of(**provider).is_some());
+    let image = |provider| config.images.get(&provider).cloned().unwrap_or_else(|| default_reference(provider));
+    runs.map(|provider| (*provider, image(*provider))).collect()
 }
 
 fn print(check: &Check) {

@@ -1,7 +1,6 @@
 //! Help of a lane, under either name.
 
-const FLAGS: &str = "\
-  --mode read-only|isolated-write   what the lane may do with --cwd
+const FLAGS: &str = "  --mode read-only|isolated-write   what the lane may do with --cwd
   --parent claude|codex             the harness that owns the repository
   --provider NAME                   claude codex grok devin cursor antigravity opencode
   --model MODEL                     passed to the CLI as its driver maps it
