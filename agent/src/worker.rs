@@ -161,6 +161,20 @@ pub enum AdoptError {
     Damaged { attempt: AttemptId, source: std::io::Error },
 }
 
+impl AdoptError {
+    /// True when the same attempt may well be taken later: somebody holds it, or the disk is full now.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Directory(DirectoryError::Busy { .. }) => true,
+            Self::Directory(DirectoryError::Io { source, .. }) | Self::Damaged { source, .. } => {
+                source.kind() == std::io::ErrorKind::StorageFull
+            }
+            Self::Directory(DirectoryError::Unknown { .. }) => false,
+        }
+    }
+}
+
 /// Shared handle of a worker: what the link talks to.
 #[derive(Clone, Debug)]
 pub struct LocalRunner(pub Arc<Worker>);
@@ -173,12 +187,21 @@ impl Runner for LocalRunner {
                 held.generation = generation.max(held.generation);
                 return Ok(());
             }
+            let state = &self.0.deps.state;
+            if state.accepted(attempt).is_ok() {
+                // Accepted by a process that is gone: it goes on where that one was.
+                return self.0.adopt(attempt).map_err(|error| Refusal::Busy(describe(&error)));
+            }
             let accepted = Accepted { generation, assignment };
-            let dir = self.0.deps.state.accept(&accepted).map_err(|error| match error {
-                DirectoryError::Busy { .. } => Refusal::Busy(error.to_string()),
-                other => Refusal::Busy(describe(&other)),
-            })?;
-            self.0.take(dir, accepted, false).map_err(|error| Refusal::Unfit(describe(&error)))
+            let taken = match state.accept(&accepted) {
+                Ok(dir) => self.0.take(dir, accepted, false),
+                Err(error) => Err(error.into()),
+            };
+            taken.map_err(|error| {
+                // Nothing of a refused attempt may be found, and run, later.
+                state.forget(attempt);
+                if error.may_pass() { Refusal::Busy(describe(&error)) } else { Refusal::Unfit(describe(&error)) }
+            })
         })
     }
 

@@ -189,6 +189,16 @@ impl StateDir {
         Ok(dir)
     }
 
+    /// Removes what an acceptance left that did not succeed. An attempt that some process drives is left alone.
+    pub fn forget(&self, attempt: AttemptId) {
+        if !self.is_driven(attempt)
+            && let Err(error) = fs::remove_dir_all(self.attempt_path(attempt))
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%attempt, %error, "what a refused attempt left could not be removed");
+        }
+    }
+
     /// Takes over an accepted attempt whose driver is gone.
     ///
     /// # Errors
