@@ -162,7 +162,10 @@ impl Life {
             self.used();
         }
         let receipt = self.spec.over_when.as_deref().and_then(|path| fs::metadata(path).ok());
-        identity_of(&socket_path(&self.spec.run_dir)) != self.identity
+        let socket = identity_of(&socket_path(&self.spec.run_dir));
+        // A socket that was gone before it was ever looked at is gone all the same.
+        socket.is_none()
+            || socket != self.identity
             || receipt.is_some_and(|file| file.len() > 0)
             || self.used.elapsed() >= self.spec.idle_limit
     }

@@ -97,10 +97,26 @@ async fn a_killed_proxy_is_replaced_by_the_next_ensure() {
     assert_eq!(next.stop(LIMIT).await.unwrap(), Stopped::AfterTerm);
 }
 
+/// A process that the kernel can tell from `pid` by its start: not of the same clock tick.
+fn born_later_than(pid: i32) -> std::process::Child {
+    let started = |pid: i64| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap().to_owned()
+    };
+    loop {
+        let mut stranger = Command::new("sleep").arg("600").spawn().unwrap();
+        if started(stranger.id().into()) != started(pid.into()) {
+            return stranger;
+        }
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
+    }
+}
+
 #[tokio::test]
 async fn another_process_with_the_same_number_is_never_ended() {
     let world = World::start(|_| {}).await;
-    let mut stranger = Command::new("sleep").arg("600").spawn().unwrap();
+    let mut stranger = born_later_than(world.handle.pid());
     let run_dir = spec_in(world.dir.path()).run_dir;
     let path = run_dir.join("egress.pid");
     let text = std::fs::read_to_string(&path).unwrap();
