@@ -1,5 +1,7 @@
 //! What a worker promises when it takes an attempt, and what it leaves when it does not.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
 use std::collections::BTreeMap;
 
 use agent::assignment::{Assignment, CallerPaths, CanonicalPaths, Limits};
