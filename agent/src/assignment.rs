@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
+use crate::container::image::Reference;
 use crate::descriptor::{ApiSpend, Contract, Effort, InnerSandbox, Mode, Parent, Provider};
 use crate::ids::{AttemptId, InstanceId};
 
@@ -40,7 +41,7 @@ pub struct Assignment {
     /// Driver-allowlisted environment of the caller (credentials and endpoints of this provider only).
     pub environment: BTreeMap<String, String>,
     /// Image reference; `None` means the configured image of the provider.
-    pub image: Option<String>,
+    pub image: Option<Reference>,
     pub limits: Limits,
     pub inner_sandbox: InnerSandbox,
     /// Hosts allowed beside the driver's own, as `host` or `host:port`.

@@ -13,7 +13,7 @@ use tracing::info;
 use crate::attempt::directory::StateDir;
 use crate::attempt::{Deps, EngineSource};
 use crate::config::{Config, Instance};
-use crate::container::discover::Surroundings;
+use crate::container::discover::{EngineChoice, Surroundings};
 use crate::container::image::PullPolicy;
 use crate::ids::{InstanceId, WorkerId};
 use crate::link;
@@ -60,7 +60,7 @@ struct Run {
     capacity: u32,
     /// The engine: docker, podman or its address; by default the configured one, else it is looked for.
     #[arg(long, value_name = "ENGINE")]
-    engine: Option<String>,
+    engine: Option<EngineChoice>,
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
@@ -102,7 +102,7 @@ impl Run {
             arch: std::env::consts::ARCH.to_owned(),
             os: std::env::consts::OS.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            images: config.images.values().cloned().collect(),
+            images: config.images.values().map(ToString::to_string).collect(),
             instances: announce(&config.instances, self.capacity),
         };
         let deps = Deps {

@@ -50,7 +50,7 @@ fn worker(root: &std::path::Path) -> LocalRunner {
     let deps = Deps {
         state: StateDir::open(root).unwrap(),
         worker: "w".parse().unwrap(),
-        engine: EngineSource::new(Some("/nowhere.sock".to_owned()), Surroundings::from_env()),
+        engine: EngineSource::new(Some("/nowhere.sock".parse().unwrap()), Surroundings::from_env()),
         images: BTreeMap::new(),
         pull: PullPolicy::Never,
         instances: BTreeMap::new(),

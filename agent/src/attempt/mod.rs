@@ -36,7 +36,7 @@ use tokio::sync::watch;
 
 use crate::assignment::Assignment;
 use crate::config::Instance;
-use crate::container::image::PullPolicy;
+use crate::container::image::{PullPolicy, Reference};
 use crate::descriptor::Provider;
 use crate::event::{EventBody, Phase};
 use crate::eventlog::EventLog;
@@ -64,7 +64,7 @@ pub struct Deps {
     /// The engine, found when the first attempt needs it.
     pub engine: EngineSource,
     /// Configured image of a provider; others use `laneyard/<provider>:current`.
-    pub images: BTreeMap<Provider, String>,
+    pub images: BTreeMap<Provider, Reference>,
     pub pull: PullPolicy,
     /// Configured accounts of this worker.
     pub instances: BTreeMap<InstanceId, Instance>,

@@ -14,7 +14,7 @@ use super::place::{Change, Place};
 use super::record::Record;
 use super::stop::describe;
 use crate::assignment::Assignment;
-use crate::container::discover::{self, DiscoverError, Surroundings};
+use crate::container::discover::{self, DiscoverError, EngineChoice, Surroundings};
 use crate::container::spec::{self, Labels, SystemPaths, container_name};
 use crate::container::{ContainerId, ContainerSpec, ContainerState, Engine, EngineError, Finding, image, prepare};
 use crate::driver::Environment;
@@ -39,15 +39,15 @@ const FACTS: &str = "facts.json";
 /// Which engine a worker uses. It is looked for once, when it is first needed.
 #[derive(Debug)]
 pub struct EngineSource {
-    choice: Option<String>,
+    choice: Option<EngineChoice>,
     around: Surroundings,
     engine: OnceCell<Engine>,
 }
 
 impl EngineSource {
-    /// `choice` is what the flag or the configuration names: `docker`, `podman`, or an address.
+    /// `choice` is what the flag or the configuration names.
     #[must_use]
-    pub fn new(choice: Option<String>, around: Surroundings) -> Self {
+    pub fn new(choice: Option<EngineChoice>, around: Surroundings) -> Self {
         Self { choice, around, engine: OnceCell::new() }
     }
 
@@ -56,7 +56,7 @@ impl EngineSource {
     /// # Errors
     /// None answers; the error names every candidate that was tried.
     pub async fn get(&self) -> Result<Engine, DiscoverError> {
-        let find = || discover::connect(self.choice.as_deref(), &self.around);
+        let find = || discover::connect(self.choice.as_ref(), &self.around);
         self.engine.get_or_try_init(find).await.cloned()
     }
 
@@ -283,7 +283,7 @@ impl Making<'_> {
         };
         let name = container_name(assignment.attempt);
         record.dir().remove_note(FACTS)?;
-        record.enter(Entry::ContainerIntent { name: name.clone(), image: reference })?;
+        record.enter(Entry::ContainerIntent { name: name.clone(), image: reference.to_string() })?;
         let id = engine.create(&spec).await?;
         record.enter(Entry::ContainerCreated { id: id.as_str().to_owned() })?;
         engine.start(&id).await?;

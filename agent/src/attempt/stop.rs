@@ -8,7 +8,7 @@ use super::outcome::{Course, Judged};
 use super::place::PlaceError;
 use super::plan::nothing_seen;
 use super::step::{StepEnd, StepError};
-use crate::receipt::{LAUNCHER_FAILED, Status, cap, launcher_evidence};
+use crate::receipt::{FAILURE_DETAIL, LAUNCHER_FAILED, Status, cap, launcher_evidence};
 
 /// Why the course stops before a result of the workload.
 pub(super) enum Stop {
@@ -73,7 +73,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Runner 2.7: a fixed message that a signal or a passed deadline words differently; ours says what happened, too.
+    /// Runner 2.7: a fixed message that a signal or a passed deadline words differently; what happened is a fact beside it.
     fn launcher_failed(&self, course: Course, message: &str, code: Option<i32>) -> Judged {
         tracing::error!(attempt = %self.assignment.attempt, message, "the attempt could not be carried out");
         let (status, text) = match self.ending() {
@@ -83,10 +83,12 @@ impl Attempt<'_> {
             Some(Ending::Deadline) => {
                 (Status::TimedOut, "explicit deadline elapsed after reserving output paths".to_owned())
             }
-            Some(Ending::OutputLimit) | None => (Status::ChildFailed, format!("{LAUNCHER_FAILED}: {message}")),
+            Some(Ending::OutputLimit) | None => (Status::ChildFailed, LAUNCHER_FAILED.to_owned()),
         };
         let code = code.map_or_else(|| io::Error::other(""), io::Error::from_raw_os_error);
-        course.failed(status, cap(&text, 500), &launcher_evidence(&code))
+        let mut judged = course.failed(status, &text, &launcher_evidence(&code));
+        judged.note(FAILURE_DETAIL, cap(message, 4_000).into());
+        judged
     }
 }
 

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use bytesize::ByteSize;
 use serde::Deserialize;
 
+use crate::container::discover::EngineChoice;
+use crate::container::image::Reference;
 use crate::descriptor::{InnerSandbox, Provider};
 use crate::ids::InstanceId;
 
@@ -15,14 +17,14 @@ use crate::ids::InstanceId;
 pub struct RawConfig {
     /// Container engine: `docker`, `podman`, or the address of its socket. Absent: found by `DOCKER_HOST`, the current
     /// context and the known sockets.
-    pub engine: Option<String>,
+    pub engine: Option<EngineChoice>,
     /// Where attempts are kept while they run, and their logs afterwards.
     pub state_dir: Option<PathBuf>,
     /// What is asked of the CLI's own sandbox.
     pub inner_sandbox: Option<InnerSandbox>,
     /// Image of each provider.
     #[serde(default)]
-    pub images: BTreeMap<Provider, String>,
+    pub images: BTreeMap<Provider, Reference>,
     /// Limits of every attempt container.
     #[serde(default)]
     pub limits: RawLimits,

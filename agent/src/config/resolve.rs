@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::raw::{RawConfig, RawInstance, RawLimits};
 use crate::assignment::Limits;
+use crate::container::discover::EngineChoice;
+use crate::container::image::Reference;
 use crate::descriptor::{InnerSandbox, Provider};
 use crate::egress::HostPort;
 use crate::ids::InstanceId;
@@ -16,10 +18,10 @@ pub struct Config {
     /// The file it came from; `None` if there was none.
     pub file: Option<PathBuf>,
     /// `None`: the engine is looked for.
-    pub engine: Option<String>,
+    pub engine: Option<EngineChoice>,
     pub state_dir: PathBuf,
     pub inner_sandbox: InnerSandbox,
-    pub images: BTreeMap<Provider, String>,
+    pub images: BTreeMap<Provider, Reference>,
     pub limits: Limits,
     pub instances: BTreeMap<InstanceId, Instance>,
     /// `None`: embedded.
@@ -300,6 +302,8 @@ mod tests {
         refused("[limits]\nmemory = '1 KiB'", "`limits.memory` must be at least 64 MiB");
         refused("[limits]\npids = 1", "`limits.pids` must be at least 16");
         refused("[limits]\nmemory = 'lots'", "config.toml");
+        refused("engine = 'podmann'", "`podmann` names no engine");
+        refused("[images]\nclaude = 'UPPER'", "`UPPER` is no image reference");
         refused("[instances.a]\ndriver = 'gpt'", "unknown variant `gpt`");
         refused(
             "[instances.a]\ndriver = 'codex'\nhosts = ['https://x']",

@@ -5,7 +5,9 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -109,11 +111,63 @@ fn suggestion(others: &[String]) -> String {
     }
 }
 
-/// Connects to the first engine that fits. `explicit`: `docker`, `podman`, `unix:///PATH` or `/PATH`.
+/// What a user names: a family, or one socket of this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum EngineChoice {
+    Docker,
+    Podman,
+    Socket(PathBuf),
+}
+
+/// The text names no engine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` names no engine: {why}")]
+pub struct ChoiceError {
+    text: String,
+    why: String,
+}
+
+impl FromStr for EngineChoice {
+    type Err = ChoiceError;
+    /// `docker`, `podman`, `unix:///PATH` or `/PATH`.
+    fn from_str(text: &str) -> Result<Self, ChoiceError> {
+        match text {
+            "docker" => Ok(Self::Docker),
+            "podman" => Ok(Self::Podman),
+            _ => socket_path(text).map(Self::Socket).map_err(|why| ChoiceError { text: text.to_owned(), why }),
+        }
+    }
+}
+
+impl fmt::Display for EngineChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Docker => f.write_str("docker"),
+            Self::Podman => f.write_str("podman"),
+            Self::Socket(path) => write!(f, "unix://{}", path.display()),
+        }
+    }
+}
+
+impl TryFrom<String> for EngineChoice {
+    type Error = ChoiceError;
+    fn try_from(text: String) -> Result<Self, ChoiceError> {
+        text.parse()
+    }
+}
+
+impl From<EngineChoice> for String {
+    fn from(choice: EngineChoice) -> Self {
+        choice.to_string()
+    }
+}
+
+/// Connects to the first engine that fits.
 ///
 /// # Errors
 /// None answers; every candidate is named.
-pub async fn connect(explicit: Option<&str>, around: &Surroundings) -> Result<Engine, DiscoverError> {
+pub async fn connect(explicit: Option<&EngineChoice>, around: &Surroundings) -> Result<Engine, DiscoverError> {
     let candidates = candidates(explicit, around);
     let mut tried = Vec::new();
     for candidate in candidates {
@@ -166,11 +220,11 @@ enum Family {
 
 /// Where to look, in order (field lesson 28). Public for the doctor.
 #[must_use]
-pub fn candidates(explicit: Option<&str>, around: &Surroundings) -> Vec<Candidate> {
+pub fn candidates(explicit: Option<&EngineChoice>, around: &Surroundings) -> Vec<Candidate> {
     let family = match explicit {
-        Some("docker") => Family::Docker,
-        Some("podman") => Family::Podman,
-        Some(address) => return vec![Candidate { source: Source::Flag, address: address.to_owned() }],
+        Some(EngineChoice::Docker) => Family::Docker,
+        Some(EngineChoice::Podman) => Family::Podman,
+        Some(socket) => return vec![Candidate { source: Source::Flag, address: socket.to_string() }],
         None => Family::Any,
     };
     let mut named = Vec::new();
@@ -286,13 +340,33 @@ mod tests {
     fn the_order_is_flag_environment_context_known_sockets() {
         let dir = tempfile::tempdir().unwrap();
         let mut around = around(dir.path());
-        assert_eq!(candidates(Some("unix:///x"), &around)[0].source, Source::Flag);
+        assert_eq!(candidates(Some(&EngineChoice::Socket("/x".into())), &around)[0].source, Source::Flag);
         assert!(candidates(None, &around).len() > 8);
         around.container_host = Some("unix:///p".into());
-        assert_eq!(candidates(Some("docker"), &around)[0].source, Source::Known);
+        assert_eq!(candidates(Some(&EngineChoice::Docker), &around)[0].source, Source::Known);
         around.docker_host = Some("unix:///d".into());
         let both: Vec<String> = candidates(None, &around).into_iter().map(|one| one.address).collect();
         assert_eq!(both, ["unix:///d", "unix:///p"]);
+    }
+
+    #[test]
+    fn a_choice_is_a_family_or_a_socket_of_this_machine() {
+        for (text, expected) in [
+            ("docker", EngineChoice::Docker),
+            ("podman", EngineChoice::Podman),
+            ("unix:///run/x.sock", EngineChoice::Socket("/run/x.sock".into())),
+            ("/run/x.sock", EngineChoice::Socket("/run/x.sock".into())),
+        ] {
+            assert_eq!(text.parse(), Ok(expected));
+        }
+        for (text, part) in [
+            ("podmann", "`podmann` names no engine: not an absolute path: write unix:///PATH, `docker` or `podman`"),
+            ("", "`` names no engine"),
+            ("tcp://1.2.3.4:2375", "tcp:// is not supported"),
+        ] {
+            let message = text.parse::<EngineChoice>().unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
     }
 
     #[test]

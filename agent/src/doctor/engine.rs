@@ -148,7 +148,7 @@ fn idmap(state_dir: &Path) -> Check {
     }
 }
 
-pub(super) async fn images(engine: &Engine, wanted: &[(Provider, String)]) -> Vec<Check> {
+pub(super) async fn images(engine: &Engine, wanted: &[(Provider, image::Reference)]) -> Vec<Check> {
     let mut all = Vec::new();
     for (provider, reference) in wanted {
         all.push(match image::resolve(engine, reference, image::PullPolicy::Never).await {
@@ -158,7 +158,14 @@ pub(super) async fn images(engine: &Engine, wanted: &[(Provider, String)]) -> Ve
             Err(EngineError::NoImage { remedy, .. }) => {
                 Check::warn("image", format!("{reference} is missing: no lane of {provider} can run"), remedy)
             }
-            Err(error) => Check::fail("image", error.to_string(), "see the message"),
+            Err(error @ EngineError::WrongPlatform { .. }) => {
+                Check::fail("image", error.to_string(), "build it for this engine with `images/build`")
+            }
+            Err(error) => Check::fail(
+                "image",
+                error.to_string(),
+                "see that the engine answers (`laneyard doctor`), then try again",
+            ),
         });
     }
     all

@@ -58,7 +58,9 @@ pub(super) async fn worktree(cwd: &Path, state_dir: &Path) -> Vec<Check> {
         Err(error) => return vec![Check::fail("worktree", error.to_string(), "make the temporary directory writable")],
     };
     match worktree::plan(&Git::new(), cwd, Mode::IsolatedWrite, private.path(), &[state_dir.to_owned()]).await {
-        Err(error) => vec![Check::fail("worktree", error.to_string(), "see the message")],
+        Err(error) => {
+            vec![Check::fail("worktree", error.to_string(), "name another directory with --cwd, or mend this one")]
+        }
         Ok(plan) => {
             let kind = match &plan.kind {
                 Kind::Plain => "a plain directory".to_owned(),

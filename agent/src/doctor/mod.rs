@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::container::discover::{self, Surroundings};
+use crate::container::discover::{self, EngineChoice, Surroundings};
 use crate::descriptor::Provider;
 
 /// How a check came out.
@@ -49,20 +49,20 @@ impl Check {
 #[derive(Clone, Debug)]
 pub struct Config {
     /// `--engine` as given.
-    pub engine: Option<String>,
+    pub engine: Option<EngineChoice>,
     pub around: Surroundings,
     /// Where attempts are kept; it need not exist yet.
     pub state_dir: PathBuf,
     /// A working directory to check.
     pub cwd: Option<PathBuf>,
     /// Images by provider, as configured.
-    pub images: Vec<(Provider, String)>,
+    pub images: Vec<(Provider, crate::container::image::Reference)>,
 }
 
 /// Runs all checks; never fails, each trouble is a check of its own.
 pub async fn run(config: &Config) -> Vec<Check> {
     let mut checks = Vec::new();
-    match discover::connect(config.engine.as_deref(), &config.around).await {
+    match discover::connect(config.engine.as_ref(), &config.around).await {
         Ok(found) => {
             checks.extend(engine::checks(&found, &config.state_dir));
             checks.extend(engine::images(&found, &config.images).await);

@@ -67,6 +67,10 @@ impl HostPort {
         if text.parse::<Ipv6Addr>().is_ok() {
             return Self::new(text, default_port);
         }
+        if text.contains('/') {
+            let problem = "it is a URL or a path, and all of a host is allowed or nothing";
+            return Err(HostError { text: text.chars().take(300).collect(), problem });
+        }
         match text.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => {
                 let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());

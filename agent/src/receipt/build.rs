@@ -10,6 +10,9 @@ use crate::assignment::Assignment;
 /// Message of a failure of our own after the paths were reserved (runner 2.7).
 pub const LAUNCHER_FAILED: &str = "launcher failed after reserving output paths";
 
+/// Additive key beside [`LAUNCHER_FAILED`]: what failed, to what, and what to do; at most 4,000 characters.
+pub const FAILURE_DETAIL: &str = "failureDetail";
+
 /// At most `units` UTF-16 units of the text, never half a character.
 #[must_use]
 pub fn cap(text: &str, units: usize) -> &str {

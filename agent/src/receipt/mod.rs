@@ -8,7 +8,7 @@ mod write;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use build::{LAUNCHER_FAILED, cap, launcher_evidence};
+pub use build::{FAILURE_DETAIL, LAUNCHER_FAILED, cap, launcher_evidence};
 pub use number::{js_number, number_value};
 pub use read::{ReadError, status_of};
 pub use write::{iso_millis, pretty_value};

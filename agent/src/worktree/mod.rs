@@ -124,6 +124,19 @@ pub async fn plan(
     Ok(WorktreePlan { cwd, root: place.root, kind: place.kind, mode, owner, mounts, environment, findings })
 }
 
+/// Could `cwd` be a lane's working directory at all? What [`plan`] refuses for its place alone, without asking git.
+///
+/// # Errors
+/// It does not exist, is no directory, is one of the system's, or holds (or is in) a `forbidden` one.
+pub fn check_place(cwd: &Path, forbidden: &[PathBuf]) -> Result<(), WorktreeError> {
+    let cwd = cwd.canonicalize().map_err(|source| WorktreeError::Missing { path: cwd.to_owned(), source })?;
+    if !cwd.is_dir() {
+        return Err(WorktreeError::NotDirectory { path: cwd });
+    }
+    let marked = cwd.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok());
+    refuse(&cwd, marked.unwrap_or(&cwd), forbidden)
+}
+
 /// Our own copies are in the attempt's private directory, which is in our state: those may be mounted.
 fn exclude_private(forbidden: &[PathBuf], private_dir: &Path, source: &Path) -> Vec<PathBuf> {
     let private = private_dir.canonicalize().unwrap_or_else(|_| private_dir.to_owned());

@@ -26,7 +26,8 @@ async fn told(which: Which) {
 
 async fn missing_image(which: Which) {
     let engine = which.open().await;
-    let error = image::resolve(&engine, "laneyard/devin:absent", image::PullPolicy::Never).await.unwrap_err();
+    let error =
+        image::resolve(&engine, &"laneyard/devin:absent".parse().unwrap(), image::PullPolicy::Never).await.unwrap_err();
     assert!(matches!(error, EngineError::NoImage { .. }));
     let text = error.to_string();
     assert!(text.contains("images/build --only devin") && text.contains(engine.info().kind.as_str()), "{text}");
@@ -36,7 +37,7 @@ async fn missing_image(which: Which) {
 async fn the_flag_chooses_among_living_engines() {
     let around = Surroundings { uid: ordinary_uid(), ..Surroundings::from_env() };
     let address = format!("unix://{}", Which::Podman.socket().display());
-    let engine = connect(Some(&address), &around).await.unwrap();
+    let engine = connect(Some(&address.parse().unwrap()), &around).await.unwrap();
     assert_eq!(engine.info().kind, EngineKind::Podman);
     let around = Surroundings { docker_host: Some("unix:///var/run/docker.sock".into()), ..around };
     assert_eq!(connect(None, &around).await.unwrap().info().kind, EngineKind::Docker);

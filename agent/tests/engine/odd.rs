@@ -168,13 +168,13 @@ async fn the_doctor_says_what_it_saw_and_what_to_do() {
     let lane = Lane::new(Which::Docker).await;
     let cwd = lane.directory("wt", 0);
     let mut config = doctor::Config {
-        engine: Some(lane.engine.info().address.clone()),
+        engine: Some(lane.engine.info().address.parse().unwrap()),
         around: agent::container::discover::Surroundings::from_env(),
         state_dir: lane.base.path().join("state"),
         cwd: Some(cwd),
         images: vec![
-            ("codex".parse().unwrap(), "laneyard/codex:current".into()),
-            ("devin".parse().unwrap(), "laneyard/devin:absent".into()),
+            ("codex".parse().unwrap(), "laneyard/codex:current".parse().unwrap()),
+            ("devin".parse().unwrap(), "laneyard/devin:absent".parse().unwrap()),
         ],
     };
     let checks = doctor::run(&config).await;
@@ -188,7 +188,7 @@ async fn the_doctor_says_what_it_saw_and_what_to_do() {
     assert!(of("image")[1].remedy.contains("images/build --only devin"));
     assert!(checks.iter().all(|check| check.state == State::Ok || !check.remedy.is_empty()), "{checks:#?}");
     assert_eq!(run("findmnt", &["-rn", "-o", "TARGET"]).matches("laneyard-doctor-").count(), 0);
-    config.engine = Some("/nowhere.sock".into());
+    config.engine = Some("/nowhere.sock".parse().unwrap());
     let checks = doctor::run(&config).await;
     assert_eq!((checks[0].name, checks[0].state), ("engine", State::Fail));
     assert!(checks[0].saw.contains("/nowhere.sock") && !checks[0].remedy.is_empty(), "{checks:?}");

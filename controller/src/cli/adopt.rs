@@ -35,7 +35,7 @@ pub fn in_background(config: &Config) {
         .arg(COMMAND)
         .arg("--state-dir")
         .arg(&config.state_dir)
-        .args(config.engine.iter().flat_map(|engine| ["--engine", engine.as_str()]))
+        .args(config.engine.iter().flat_map(|engine| ["--engine".to_owned(), engine.to_string()]))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

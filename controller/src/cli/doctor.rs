@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use agent::config::Config;
 use agent::container::discover::Surroundings;
-use agent::container::image::default_reference;
+use agent::container::image::{Reference, default_reference};
 use agent::descriptor::Provider;
 use agent::doctor::{Check, State};
 use agent::driver;
@@ -46,7 +46,7 @@ impl Doctor {
 }
 
 /// The image of every provider that this build runs, configured or by default.
-fn images(config: &Config) -> Vec<(Provider, String)> {
+fn images(config: &Config) -> Vec<(Provider, Reference)> {
     let runs = Provider::ALL.iter().filter(|provider| driver::of(**provider).is_some());
     let image = |provider| config.images.get(&provider).cloned().unwrap_or_else(|| default_reference(provider));
     runs.map(|provider| (*provider, image(*provider))).collect()

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use agent::config::{Config, ConfigError, ControllerAddress, Environment};
+use agent::container::discover::EngineChoice;
 
 /// Where to look.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -18,7 +19,7 @@ pub struct Place {
     pub state_dir: Option<PathBuf>,
     /// docker, podman, or the address of an engine's socket.
     #[arg(long, value_name = "NAME|ADDRESS", global = true)]
-    pub engine: Option<String>,
+    pub engine: Option<EngineChoice>,
 }
 
 impl Place {

@@ -137,6 +137,7 @@ async fn an_answer_that_does_not_exist_makes_a_launcher_failure_and_no_output() 
     assert_eq!(settled.exit_code(), 70);
     let receipt = desk.json("receipt.json");
     assert_eq!(receipt["error"]["message"], "launcher failed after reserving output paths");
+    assert!(receipt["failureDetail"].as_str().unwrap().starts_with("the answer could not be written: "), "{receipt}");
     assert_eq!((&receipt["failurePhase"], &receipt["processStarted"]), (&json!("invocation"), &json!(true)));
     assert_eq!(
         (&receipt["reportedModel"], &receipt["sessionId"], &receipt["usage"]),

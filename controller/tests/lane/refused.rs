@@ -60,6 +60,42 @@ fn paths_that_cannot_serve_are_refused() {
 }
 
 #[test]
+fn directories_that_no_lane_may_see_are_refused_before_anything_is_taken() {
+    for (cwd, part) in [
+        ("/tmp", "it is a directory of the system"),
+        ("/", "it is a directory of the system"),
+        ("/etc", "it is a directory of the system"),
+        ("/proc/self", "/proc is no place for files"),
+    ] {
+        refused(&lane_with("--cwd", cwd), part);
+    }
+    let desk = Desk::new();
+    let before = desk.files();
+    let seen = desk.run("laneyard", &format!("run {LANE} --state-dir repo/state").replace("--cwd repo", "--cwd ."));
+    assert_eq!(seen.code(), 64, "{}", seen.err());
+    assert!(seen.err().contains("is private and would be seen by the lane"), "{}", seen.err());
+    assert_eq!(desk.files(), before);
+}
+
+#[test]
+fn values_of_our_own_flags_are_refused_by_name() {
+    for (flags, part) in [
+        ("--image=", "image: `` is no image reference"),
+        ("--image UPPER", "image: `UPPER` is no image reference"),
+        ("--engine podmann", "engine: `podmann` names no engine"),
+        ("--allow-host https://x.example", "allow-host: `https://x.example` is no exact host: it is a URL"),
+        ("--memory 1", "memory must be at least 64 MiB"),
+    ] {
+        let desk = Desk::new();
+        let before = desk.files();
+        let seen = desk.run("laneyard", &format!("run {LANE} {flags}"));
+        assert_eq!((seen.code(), seen.out().as_str()), (64, ""), "{flags}: {}", seen.err());
+        assert!(seen.err().contains(part), "{flags}: {}", seen.err());
+        assert_eq!(desk.files(), before, "{flags}");
+    }
+}
+
+#[test]
 fn an_occupied_path_keeps_its_content_and_frees_the_others() {
     for (flag, name) in [("output", "out.md"), ("receipt", "receipt.json"), ("progress", "progress.json")] {
         let desk = Desk::new();

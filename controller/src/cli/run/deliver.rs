@@ -7,8 +7,8 @@ use agent::assignment::Assignment;
 use agent::attempt::plan::unresolved;
 use agent::ids::AttemptId;
 use agent::receipt::{
-    FailurePhase, LAUNCHER_FAILED, PreflightStatus, Receipt, ReceiptError, Status, launcher_evidence, pretty_value,
-    status_of,
+    FAILURE_DETAIL, FailurePhase, LAUNCHER_FAILED, PreflightStatus, Receipt, ReceiptError, Status, cap,
+    launcher_evidence, pretty_value, status_of,
 };
 use futures_util::stream::StreamExt as _;
 use serde_json::Value;
@@ -129,12 +129,29 @@ fn lost_answer(mut receipt: Receipt, error: &io::Error) -> Receipt {
     receipt.workload = None;
     (receipt.reported_model, receipt.model_verified, receipt.model_evidence) = (None, false, None);
     (receipt.session_id, receipt.usage, receipt.cost_usd) = (None, None, None);
+    detail(&mut receipt, &format!("the answer could not be written: {}", output::chain(error)));
     receipt
 }
 
-/// Receipt of a failure of our own after the paths were reserved (runner 2.7). `started`: the model may have run.
+/// What failed, beside the message of fixed words.
+fn detail(receipt: &mut Receipt, text: &str) {
+    receipt.additive.insert(FAILURE_DETAIL.to_owned(), cap(text, 4_000).into());
+}
+
+/// A failure of our own after the paths were reserved.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Evidence of runner 2.6: never a path or a message.
+    pub evidence: String,
+    /// What failed, to what.
+    pub detail: String,
+    /// The model may have run.
+    pub started: bool,
+}
+
+/// Its receipt (runner 2.7).
 #[must_use]
-pub fn launcher_failure(assignment: &Assignment, evidence: String, latch: &Latch, started: bool) -> Receipt {
+pub fn launcher_failure(assignment: &Assignment, failure: Failure, latch: &Latch) -> Receipt {
     let now = OffsetDateTime::now_utc();
     let late = assignment.timeout().is_some_and(|limit| now - assignment.started_at >= limit);
     let (status, message) = match latch.seen() {
@@ -144,14 +161,16 @@ pub fn launcher_failure(assignment: &Assignment, evidence: String, latch: &Latch
         None if late => (Status::TimedOut, "explicit deadline elapsed after reserving output paths".to_owned()),
         None => (Status::ChildFailed, LAUNCHER_FAILED.to_owned()),
     };
-    let mut receipt = Receipt::not_started(assignment, status, ReceiptError { message, evidence }, now);
+    let mut receipt =
+        Receipt::not_started(assignment, status, ReceiptError { message, evidence: failure.evidence }, now);
     (receipt.preflight, receipt.argv) = unresolved(assignment);
     match status {
         Status::Cancelled => receipt.preflight.status = PreflightStatus::Cancelled,
         Status::TimedOut => receipt.preflight.status = PreflightStatus::TimedOut,
         _ => {}
     }
-    if started {
+    detail(&mut receipt, &failure.detail);
+    if failure.started {
         receipt.failure_phase = Some(FailurePhase::Invocation);
         receipt.process_started = true;
     }

@@ -14,6 +14,7 @@ pub mod reserve; // the paths
 pub mod signals; // SIGINT and SIGTERM
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use agent::assignment::Assignment;
@@ -25,7 +26,7 @@ use agent::receipt::{Receipt, ReceiptError, Status, launcher_evidence};
 use agent::wire::attempt::Submit;
 use time::OffsetDateTime;
 
-use self::deliver::{Settled, deliver, launcher_failure, settle};
+use self::deliver::{Failure, Settled, deliver, launcher_failure, settle};
 use self::drive::drive;
 use self::options::{Options, UsageError};
 use self::reserve::{Reservation, canonical};
@@ -81,6 +82,11 @@ fn prepare(
     let config = Config::load(environment).map_err(|error| UsageError(error.to_string()))?;
     let config = overridden(config, &options);
     let assignment = plan::assignment(&options, &config, environment, entered)?;
+    let mounts = assignment.contract == Contract::Legacy && plan::will_need_engine(&assignment);
+    if config.controller.is_none() && mounts {
+        let private = [config.state_dir.clone()];
+        agent::worktree::check_place(Path::new(&options.cwd), &private).map_err(|error| UsageError(chain(&error)))?;
+    }
     let talk = if compatible { Talk::SILENT } else { Talk::new(options.own.verbose, options.own.quiet) };
     Ok(Some(Checked { options, config, assignment, talk, compatible }))
 }
@@ -147,7 +153,9 @@ impl Checked {
         match tokio::fs::read(&self.assignment.paths.prompt).await {
             Ok(prompt) => self.assignment.prompt = prompt,
             Err(error) => {
-                let failed = launcher_failure(&self.assignment, launcher_evidence(&error), latch, false);
+                let detail = format!("the prompt `{}` could not be read: {error}", self.assignment.paths.prompt);
+                let failure = Failure { evidence: launcher_evidence(&error), detail, started: false };
+                let failed = launcher_failure(&self.assignment, failure, latch);
                 return Ok(settle(failed.to_value(), output, receipt));
             }
         }
@@ -196,7 +204,7 @@ impl Checked {
             if error.code().is_some() {
                 return Err(UsageError(chain(&error))); // an answer: it was not taken
             }
-            let failed = launcher_failure(&self.assignment, "Error".to_owned(), latch, true);
+            let failed = launcher_failure(&self.assignment, unseen(&error), latch);
             return Ok(settle(failed.to_value(), files.0, files.1));
         }
         self.talk.say(&format!("attempt {attempt}; after a crash: laneyard attach {attempt}"));
@@ -204,11 +212,16 @@ impl Checked {
             Ok(ended) => Ok(deliver(lane, attempt, ended, files).await),
             Err(error) => {
                 tracing::error!(%attempt, error = %chain(&error), "the attempt's end was not seen");
-                let failed = launcher_failure(&self.assignment, "Error".to_owned(), latch, true);
+                let failed = launcher_failure(&self.assignment, unseen(&error), latch);
                 Ok(settle(failed.to_value(), files.0, files.1))
             }
         }
     }
+}
+
+/// The controller was lost for good: what became of the attempt is not known here.
+fn unseen(error: &agent::transport::CallError) -> Failure {
+    Failure { evidence: "Error".to_owned(), detail: chain(error), started: true }
 }
 
 /// The answer to a strict lane: nothing is launched (runner 8.3).

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use agent::container::discover::EngineChoice;
+use agent::container::image::Reference;
 use agent::descriptor::{ApiSpend, Contract, Effort, InnerSandbox, Mode, Parent, Provider, VocabularyError};
 use agent::egress::HostPort;
 use agent::ids::InstanceId;
@@ -97,8 +99,8 @@ pub struct Options {
 /// What only `laneyard run` takes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Own {
-    pub engine: Option<String>,
-    pub image: Option<String>,
+    pub engine: Option<EngineChoice>,
+    pub image: Option<Reference>,
     pub instance: Option<InstanceId>,
     pub inner_sandbox: Option<InnerSandbox>,
     pub memory: Option<u64>,
@@ -181,12 +183,9 @@ fn own(given: &Given, here: &Path) -> Result<Own, UsageError> {
         url.parse::<Endpoint>().map_err(|error| UsageError(format!("controller: {error}")))?;
     }
     Ok(Own {
-        engine: given.last("engine").map(str::to_owned),
-        image: given.last("image").map(str::to_owned),
-        instance: given
-            .last("instance")
-            .map(|text| text.parse().map_err(|error| UsageError(format!("instance: {error}"))))
-            .transpose()?,
+        engine: parsed(given, "engine")?,
+        image: parsed(given, "image")?,
+        instance: parsed(given, "instance")?,
         inner_sandbox: given.last("inner-sandbox").map(str::parse).transpose()?,
         memory: size(given, "memory")?,
         pids: number(given, "pids")?,
@@ -200,6 +199,16 @@ fn own(given: &Given, here: &Path) -> Result<Own, UsageError> {
         verbose: given.has("verbose"),
         quiet: given.has("quiet"),
     })
+}
+
+/// A value of a type of its own; the message names the flag.
+fn parsed<T>(given: &Given, name: &str) -> Result<Option<T>, UsageError>
+where
+    T: std::str::FromStr,
+    T::Err: std::fmt::Display,
+{
+    let read = |text: &str| text.parse().map_err(|error| UsageError(format!("{name}: {error}")));
+    given.last(name).map(read).transpose()
 }
 
 fn size(given: &Given, name: &str) -> Result<Option<u64>, UsageError> {
@@ -322,6 +331,10 @@ mod tests {
             ("--pids many", "pids must be a number"),
             ("--allow-host https://x/", "allow-host: "),
             ("--controller localhost", "controller: "),
+            ("--image=", "image: `` is no image reference"),
+            ("--image UPPER", "image: `UPPER` is no image reference"),
+            ("--engine podmann", "engine: `podmann` names no engine"),
+            ("--engine tcp://10.0.0.1:2375", "engine: `tcp://10.0.0.1:2375` names no engine: tcp:// is not supported"),
             ("--instance a/b", "instance: `a/b` is not an id"),
         ] {
             let message = read_line(&format!("{FULL} {flags}"), false).unwrap_err().to_string();
