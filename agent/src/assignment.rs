@@ -100,6 +100,12 @@ impl Default for Limits {
 }
 
 impl Assignment {
+    /// What a client keeps of it: enough for a receipt, nothing that is secret or large.
+    #[must_use]
+    pub fn to_remember(&self) -> Self {
+        Self { prompt: Vec::new(), environment: BTreeMap::new(), ..self.clone() }
+    }
+
     /// Time between `started_at` and the explicit deadline.
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {

@@ -23,6 +23,7 @@ pub mod worktree; // the working directory of a lane
 pub mod snapshot; // a working directory that travels, and a result on its way back
 pub mod doctor; // checks of this machine, as data
 pub mod attempt; // the state machine that joins them
+pub mod retention; // how long what is over is kept
 pub mod link; // our side of the connection to the controller
 pub mod worker; // accepts, drives, adopts, sweeps
 pub mod run; // `laneyard-agent run`: wiring only

@@ -17,10 +17,13 @@ use crate::container::discover::{EngineChoice, Surroundings};
 use crate::container::image::PullPolicy;
 use crate::ids::{InstanceId, WorkerId};
 use crate::link;
+use crate::retention::Rules;
 use crate::transport::{Endpoint, Token, Transport};
 use crate::wire::worker::{InstanceFacts, WorkerFacts};
 use crate::worker::{LocalRunner, Worker};
 
+/// Attempts at the same time, if nobody says.
+const CAPACITY: u32 = 4;
 /// How long a stopping agent waits for its tasks. Attempts go on without it.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -52,12 +55,12 @@ struct Run {
     /// This worker's name; by default the host's.
     #[arg(long, value_name = "NAME")]
     name: Option<WorkerId>,
-    /// Labels that assignments may ask for.
+    /// Labels that assignments may ask for, beside the configured ones.
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = label)]
     labels: Vec<(String, String)>,
-    /// Attempts at the same time.
-    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    capacity: u32,
+    /// Attempts at the same time; by default the configured number, else 4.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    capacity: Option<u32>,
     /// The engine: docker, podman or its address; by default the configured one, else it is looked for.
     #[arg(long, value_name = "ENGINE")]
     engine: Option<EngineChoice>,
@@ -94,16 +97,17 @@ impl Run {
         let engine = EngineSource::new(self.engine.or(config.engine), Surroundings::from_env());
         // A worker without an engine would only collect attempts that fail.
         let found = engine.get().await?;
+        let capacity = self.capacity.or(config.capacity).unwrap_or(CAPACITY);
         let facts = WorkerFacts {
             store: state.owner()?.to_string().parse().context("the state directory's identity is damaged")?,
-            labels: self.labels.into_iter().collect(),
-            capacity: self.capacity,
+            labels: config.labels.into_iter().chain(self.labels).collect(),
+            capacity,
             engine: format!("{} {}", found.info().kind.as_str(), found.info().version),
             arch: std::env::consts::ARCH.to_owned(),
             os: std::env::consts::OS.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             images: config.images.values().map(ToString::to_string).collect(),
-            instances: announce(&config.instances, self.capacity),
+            instances: announce(&config.instances, capacity),
         };
         let deps = Deps {
             state,
@@ -116,27 +120,29 @@ impl Run {
         let worker = Worker::new(deps, facts);
         // First everything that a killed agent left: the registration must name all of it.
         worker.adopt_all(|_| true);
-        serve(transport, worker, name).await
+        serve(transport, worker, name, config.retention).await
     }
 }
 
-/// The configured accounts as a controller sees them. They have no limit of their own yet: the worker's holds.
+/// The configured accounts as a controller sees them. Without a limit of its own, the worker's holds.
 #[must_use]
 pub fn announce(instances: &BTreeMap<InstanceId, Instance>, capacity: u32) -> Vec<InstanceFacts> {
     let facts = |(id, instance): (&InstanceId, &Instance)| InstanceFacts {
         instance: id.clone(),
         provider: instance.driver,
-        concurrency: capacity,
+        concurrency: instance.concurrency.unwrap_or(capacity).min(capacity),
     };
     instances.iter().map(facts).collect()
 }
 
-async fn serve(transport: Transport, worker: Arc<Worker>, name: WorkerId) -> anyhow::Result<()> {
+async fn serve(transport: Transport, worker: Arc<Worker>, name: WorkerId, rules: Rules) -> anyhow::Result<()> {
     let shutdown = CancellationToken::new();
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let (sweeper, stop) = (Arc::clone(&worker), shutdown.clone());
-    let sweeping = tokio::spawn(async move { sweeper.sweep_until(stop).await });
+    let sweeping = tokio::spawn(async move {
+        tokio::join!(sweeper.sweep_until(stop.clone()), sweeper.retain_until(rules, stop));
+    });
     let link = link::run(transport, Arc::new(LocalRunner(worker)), name.clone(), shutdown.clone());
     tokio::pin!(link);
     let outcome = tokio::select! {

@@ -12,16 +12,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::assignment::Assignment;
-use crate::attempt::directory::{Accepted, AttemptDir, DirectoryError, StateDir};
+use crate::attempt::directory::{Accepted, AttemptDir, DirectoryError, RELEASED, StateDir};
 use crate::attempt::{self, Deps};
 use crate::eventlog::EventLog;
 use crate::ids::{AttemptId, Generation};
 use crate::link::{Refusal, Runner};
+use crate::retention::{Rules, attempts};
 use crate::wire::attempt::CancelSignal;
 use crate::wire::worker::{Held, WorkerFacts};
-
-/// Marker in an attempt's directory: its terminal event is durable at the controller.
-const RELEASED: &str = "released";
 
 /// How often leftovers are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(300);
@@ -111,6 +109,22 @@ impl Worker {
         }
     }
 
+    /// Takes away what the rules do not keep, now and from time to time.
+    pub async fn retain_until(&self, rules: Rules, shutdown: CancellationToken) {
+        let mut ticks = tokio::time::interval(rules.every);
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            let state = self.deps.state.clone();
+            let applied = tokio::task::spawn_blocking(move || retain(&state, &rules)).await;
+            if let Err(error) = applied {
+                tracing::warn!(%error, "retention was not applied");
+            }
+        }
+    }
+
     /// One sweep; see [`attempt::sweep`].
     ///
     /// # Errors
@@ -143,12 +157,43 @@ impl Worker {
         Ok(())
     }
 
+    /// The account that the attempt names must be one of ours.
+    fn check_account(&self, assignment: &Assignment) -> Result<(), Refusal> {
+        let Some(id) = &assignment.instance else { return Ok(()) };
+        match self.deps.instances.get(id) {
+            // Another worker may have it.
+            None => Err(Refusal::Busy(format!("instance {id} is not configured here"))),
+            Some(instance) if instance.driver != assignment.provider => {
+                let (theirs, ours) = (assignment.provider, instance.driver);
+                Err(Refusal::Unfit(format!("instance {id} is an account of {ours}, not of {theirs}")))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
     fn holds(&self, attempt: AttemptId) -> bool {
         self.lock().contains_key(&attempt)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<AttemptId, HeldAttempt>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn retain(state: &StateDir, rules: &Rules) {
+    attempts::sweep(state);
+    let items = match attempts::plan(state, rules, std::time::SystemTime::now()) {
+        Ok(items) => items,
+        Err(error) => return tracing::warn!(%error, "retention was not applied"),
+    };
+    for item in items {
+        match attempts::remove(state, &item) {
+            Ok(true) => {
+                tracing::info!(attempt = item.subject, kind = item.kind.as_str(), reason = item.reason, "removed");
+            }
+            Ok(false) => {}
+            Err(error) => tracing::warn!(%error, "retention was not applied to an attempt"),
+        }
     }
 }
 
@@ -167,12 +212,18 @@ impl AdoptError {
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Directory(DirectoryError::Busy { .. }) => true,
-            Self::Directory(DirectoryError::Io { source, .. }) | Self::Damaged { source, .. } => {
-                source.kind() == std::io::ErrorKind::StorageFull
-            }
+            Self::Directory(DirectoryError::Io { source, .. }) | Self::Damaged { source, .. } => passes(source),
             Self::Directory(DirectoryError::Unknown { .. }) => false,
         }
     }
+}
+
+/// A disk that is full now, or a process that has too much open now.
+fn passes(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{Interrupted, OutOfMemory, QuotaExceeded, ResourceBusy, StorageFull, WouldBlock};
+    let kinds = [Interrupted, OutOfMemory, QuotaExceeded, ResourceBusy, StorageFull, WouldBlock];
+    let open_files = [nix::libc::EMFILE, nix::libc::ENFILE];
+    kinds.contains(&error.kind()) || error.raw_os_error().is_some_and(|code| open_files.contains(&code))
 }
 
 /// Shared handle of a worker: what the link talks to.
@@ -190,8 +241,9 @@ impl Runner for LocalRunner {
             let state = &self.0.deps.state;
             if state.accepted(attempt).is_ok() {
                 // Accepted by a process that is gone: it goes on where that one was.
-                return self.0.adopt(attempt).map_err(|error| Refusal::Busy(describe(&error)));
+                return self.0.adopt(attempt).map_err(|error| refusal(&error));
             }
+            self.0.check_account(&assignment)?;
             let accepted = Accepted { generation, assignment };
             let taken = match state.accept(&accepted) {
                 Ok(dir) => self.0.take(dir, accepted, false),
@@ -200,7 +252,7 @@ impl Runner for LocalRunner {
             taken.map_err(|error| {
                 // Nothing of a refused attempt may be found, and run, later.
                 state.forget(attempt);
-                if error.may_pass() { Refusal::Busy(describe(&error)) } else { Refusal::Unfit(describe(&error)) }
+                refusal(&error)
             })
         })
     }
@@ -257,6 +309,11 @@ impl Runner for LocalRunner {
     fn facts(&self) -> WorkerFacts {
         self.0.facts.clone()
     }
+}
+
+/// Only what may pass is asked for again.
+fn refusal(error: &AdoptError) -> Refusal {
+    if error.may_pass() { Refusal::Busy(describe(error)) } else { Refusal::Unfit(describe(error)) }
 }
 
 fn describe(error: &dyn std::error::Error) -> String {

@@ -25,6 +25,7 @@ use controller::http::auth::Auth;
 use controller::http::{App, local_service, router};
 use controller::hub::Hub;
 use controller::reactor::Timing;
+use controller::retention::Retention;
 use controller::store::Store;
 use controller::supervisor;
 use futures_util::StreamExt as _;
@@ -114,14 +115,15 @@ async fn main() {
         steps = vec![100, 1_000, 10_000];
     }
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).await.unwrap();
+    let store = Store::open(dir.path(), 0).await.unwrap();
     let hub = Arc::new(Hub::default());
     // Simulated workers do not beat; nobody is lost meanwhile.
     let timing = Timing { lease: Duration::from_secs(3600), ..Timing::default() };
     let (supervisor, task) = supervisor::restore(store.clone(), Arc::clone(&hub), timing).await.unwrap();
     let shutdown = CancellationToken::new();
     let owner = tokio::spawn(task.run(shutdown.clone()));
-    let app = App { supervisor, store, hub, shutdown: shutdown.clone(), reserve: 0 };
+    let retention = Arc::new(Retention::new(agent::retention::Rules::default()));
+    let app = App { supervisor, store, hub, shutdown: shutdown.clone(), retention };
     let transport = Transport::in_process(local_service(router(app, Auth::local())));
     let offered = Offered::default();
     let capacity = u32::try_from(steps.iter().max().unwrap().div_ceil(WORKERS as usize)).unwrap();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use agent::ids::WorkerId;
 use agent::link::{self, Runner};
+use agent::retention::Rules;
 use agent::transport::Transport;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -16,6 +17,7 @@ use crate::http::auth::Auth;
 use crate::http::{App, local_service, router};
 use crate::hub::Hub;
 use crate::reactor::Timing;
+use crate::retention::Retention;
 use crate::store::{Store, StoreError};
 use crate::supervisor::{self, Supervisor};
 
@@ -44,7 +46,8 @@ pub async fn embedded(runner: Arc<dyn Runner>) -> Result<Embedded, StoreError> {
     let hub = Arc::new(Hub::default());
     let (supervisor, task) = supervisor::restore(store.clone(), Arc::clone(&hub), Timing::default()).await?;
     tasks.spawn(task.run(shutdown.clone()));
-    let app = App { supervisor: supervisor.clone(), store, hub, shutdown: shutdown.clone(), reserve: 0 };
+    let retention = Arc::new(Retention::new(Rules::default()));
+    let app = App { supervisor: supervisor.clone(), store, hub, shutdown: shutdown.clone(), retention };
     let transport = Transport::in_process(local_service(router(app, Auth::local())));
     let (way, stop) = (transport.clone(), shutdown.clone());
     tasks.spawn(async move {

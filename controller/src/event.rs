@@ -60,6 +60,48 @@ pub enum Event {
     Ended { attempt: AttemptId, status: String },
     /// The worker has forgotten an ended attempt (`false`: it still has it after all).
     Released { attempt: AttemptId, done: bool },
+    /// Retention takes the ended attempt away: from here on it was never known.
+    Forgotten { attempt: AttemptId },
+}
+
+impl Event {
+    /// The attempt that it is about.
+    #[must_use]
+    pub const fn attempt(&self) -> Option<AttemptId> {
+        match self {
+            Self::Joined { .. }
+            | Self::Steered { .. }
+            | Self::Removed { .. }
+            | Self::Lost { .. }
+            | Self::Found { .. } => None,
+            Self::Submitted { attempt, .. }
+            | Self::Brought { attempt, .. }
+            | Self::Offered { attempt, .. }
+            | Self::Withdrawn { attempt, .. }
+            | Self::Claimed { attempt }
+            | Self::Reported { attempt, .. }
+            | Self::AnswerKept { attempt, .. }
+            | Self::Interrupted { attempt }
+            | Self::Resumed { attempt }
+            | Self::CancelRequested { attempt, .. }
+            | Self::Ended { attempt, .. }
+            | Self::Released { attempt, .. }
+            | Self::Forgotten { attempt } => Some(*attempt),
+        }
+    }
+
+    /// The worker that it is about, if it is about no attempt.
+    #[must_use]
+    pub const fn worker(&self) -> Option<&WorkerId> {
+        match self {
+            Self::Joined { worker, .. }
+            | Self::Steered { worker, .. }
+            | Self::Removed { worker }
+            | Self::Lost { worker }
+            | Self::Found { worker } => Some(worker),
+            _ => None,
+        }
+    }
 }
 
 /// Why an offer is void.

@@ -12,6 +12,7 @@ pub mod hub; // who looks at what just now
 pub mod json; // JSON as the policy and contract files mean it
 pub mod policy; // sheets and decisions
 pub mod reactor; // what happens when something happens: pure
+pub mod retention; // what is kept of ended attempts, and for how long
 pub mod schedule; // which attempt goes to which worker: pure
 pub mod serve; // the controller as a process of its own
 pub mod store; // journal, event logs, answers

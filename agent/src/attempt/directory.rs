@@ -26,6 +26,9 @@ use crate::ids::{AttemptId, Generation, OwnerId};
 /// Longest path of a unix socket that every supported system takes.
 const SOCKET_PATH_MAX: usize = 103;
 
+/// Marker in an attempt's directory: its terminal event is durable at the controller.
+pub const RELEASED: &str = "released";
+
 /// File that holds space for the result, and its size in bytes: journal line, receipt and terminal event.
 const RESERVE: &str = "reserve";
 const RESERVED: usize = 192 * 1024;
@@ -213,6 +216,12 @@ impl StateDir {
     pub fn is_driven(&self, attempt: AttemptId) -> bool {
         let Ok(file) = File::open(self.attempt_path(attempt).join("lock")) else { return false };
         matches!(Flock::lock(file, FlockArg::LockSharedNonblock), Err((_, nix::errno::Errno::EWOULDBLOCK)))
+    }
+
+    /// True while a client on this machine, alive or killed, still wants answer or receipt of the attempt.
+    #[must_use]
+    pub fn is_awaited(&self, attempt: AttemptId) -> bool {
+        self.root.join("clients").join(format!("{attempt}.json")).exists()
     }
 
     fn lock(&self, attempt: AttemptId) -> Result<AttemptDir, DirectoryError> {

@@ -70,6 +70,15 @@ pub struct Deps {
     pub instances: BTreeMap<InstanceId, Instance>,
 }
 
+impl Deps {
+    /// The assignment with what its account brings on this worker. The accepted one stays as the caller sent it: what
+    /// belongs to an account is never written down with an attempt.
+    fn with_account(&self, assignment: &Assignment) -> Assignment {
+        let account = assignment.instance.as_ref().and_then(|id| self.instances.get(id));
+        account.map_or_else(|| assignment.clone(), |account| account.applied_to(assignment))
+    }
+}
+
 /// An accepted attempt that waits to be driven.
 #[derive(Debug)]
 pub struct Driving {
@@ -99,7 +108,8 @@ pub fn begin(
         record.phase(Phase::Accepted);
     }
     let endings = Endings::new(&accepted.assignment, cancel);
-    Ok(Driving { deps, assignment: accepted.assignment.clone(), generation: accepted.generation, record, endings })
+    let assignment = deps.with_account(&accepted.assignment);
+    Ok(Driving { deps, assignment, generation: accepted.generation, record, endings })
 }
 
 impl Driving {

@@ -3,5 +3,5 @@
 mod raw;
 mod resolve;
 
-pub use raw::{RawConfig, RawController, RawInstance, RawLimits};
+pub use raw::{RawAge, RawConfig, RawController, RawInstance, RawKeep, RawLimits, RawRetention, RawWorker};
 pub use resolve::{Config, ConfigError, ControllerAddress, Environment, Instance, check_limits};

@@ -31,6 +31,15 @@ pub struct RawConfig {
     /// Accounts, by id.
     #[serde(default)]
     pub instances: BTreeMap<InstanceId, RawInstance>,
+    /// Labels that the worker of every lane must carry.
+    #[serde(default)]
+    pub require: BTreeMap<String, String>,
+    /// This machine as a worker.
+    #[serde(default)]
+    pub worker: RawWorker,
+    /// How long what is over is kept.
+    #[serde(default)]
+    pub retention: RawRetention,
     /// The controller that lanes are sent to; absent: this machine's own engine.
     pub controller: Option<RawController>,
 }
@@ -65,6 +74,78 @@ pub struct RawInstance {
     /// Hosts allowed beside the driver's own, as `host` or `host:port`.
     #[serde(default)]
     pub hosts: Vec<String>,
+    /// Its attempts at the same time; absent: as many as the worker takes.
+    pub concurrency: Option<u32>,
+}
+
+/// `[worker]`: what `laneyard-agent run` announces; its flags win.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RawWorker {
+    /// Labels that lanes may require.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Attempts at the same time.
+    pub capacity: Option<u32>,
+}
+
+/// `[retention]`: absent keys have the documented defaults.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RawRetention {
+    /// How often the rules are applied, such as `"1h"`.
+    #[serde(default, deserialize_with = "humantime_text::deserialize")]
+    pub every: Option<std::time::Duration>,
+    #[serde(default)]
+    pub logs: RawKeep,
+    #[serde(default)]
+    pub receipts: RawKeep,
+    #[serde(default)]
+    pub results: RawKeep,
+    #[serde(default)]
+    pub worktrees: RawKeep,
+    #[serde(default)]
+    pub blobs: RawKeep,
+    #[serde(default)]
+    pub images: RawKeep,
+}
+
+/// One rule.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RawKeep {
+    /// Such as `"14 days"`, or `"forever"`.
+    pub age: Option<RawAge>,
+    /// Of all of them together, such as `"10 GiB"`.
+    pub size: Option<ByteSize>,
+}
+
+/// A duration, or no end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RawAge {
+    Forever,
+    Most(std::time::Duration),
+}
+
+impl<'de> Deserialize<'de> for RawAge {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        if text == "forever" {
+            return Ok(Self::Forever);
+        }
+        humantime::parse_duration(&text).map(Self::Most).map_err(|error| {
+            serde::de::Error::custom(format!("`{text}` is no age such as `14 days` or `forever`: {error}"))
+        })
+    }
+}
+
+mod humantime_text {
+    use serde::{Deserialize as _, Deserializer};
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<std::time::Duration>, D::Error> {
+        let text = String::deserialize(from)?;
+        humantime::parse_duration(&text).map(Some).map_err(serde::de::Error::custom)
+    }
 }
 
 /// `[controller]`.

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::raw::{RawConfig, RawInstance, RawLimits};
-use crate::assignment::Limits;
+use super::raw::{RawAge, RawConfig, RawInstance, RawKeep, RawLimits, RawRetention};
+use crate::assignment::{Assignment, Limits};
 use crate::container::discover::EngineChoice;
 use crate::container::image::Reference;
 use crate::descriptor::{InnerSandbox, Provider};
 use crate::egress::HostPort;
 use crate::ids::InstanceId;
+use crate::retention::{Keep, Rules};
 use crate::transport::Endpoint;
 
 /// Everything that can be configured. Paths are absolute.
@@ -24,6 +25,13 @@ pub struct Config {
     pub images: BTreeMap<Provider, Reference>,
     pub limits: Limits,
     pub instances: BTreeMap<InstanceId, Instance>,
+    /// Labels that the worker of every lane must carry.
+    pub require: BTreeMap<String, String>,
+    /// Labels of this machine as a worker.
+    pub labels: BTreeMap<String, String>,
+    /// Attempts at the same time of this machine as a worker; `None`: the agent's default.
+    pub capacity: Option<u32>,
+    pub retention: Rules,
     /// `None`: embedded.
     pub controller: Option<ControllerAddress>,
 }
@@ -35,6 +43,23 @@ pub struct Instance {
     pub home: Option<PathBuf>,
     pub environment: BTreeMap<String, String>,
     pub hosts: Vec<String>,
+    /// Its attempts at the same time; `None`: the worker's limit.
+    pub concurrency: Option<u32>,
+}
+
+impl Instance {
+    /// The assignment as this account's attempt runs: its variables win over the caller's, its hosts come beside them.
+    #[must_use]
+    pub fn applied_to(&self, assignment: &Assignment) -> Assignment {
+        let mut assignment = assignment.clone();
+        assignment.environment.extend(self.environment.clone());
+        for host in &self.hosts {
+            if !assignment.extra_hosts.contains(host) {
+                assignment.extra_hosts.push(host.clone());
+            }
+        }
+        assignment
+    }
 }
 
 impl std::fmt::Debug for Instance {
@@ -45,6 +70,7 @@ impl std::fmt::Debug for Instance {
             .field("home", &self.home)
             .field("environment", &self.environment.keys())
             .field("hosts", &self.hosts)
+            .field("concurrency", &self.concurrency)
             .finish()
     }
 }
@@ -117,6 +143,9 @@ impl Config {
             let resolved = place.instance(&id, instance)?;
             instances.insert(id, resolved);
         }
+        if raw.worker.capacity.is_some_and(|places| !(1..=10_000).contains(&places)) {
+            return Err(place.bad("worker.capacity", "must be 1 to 10000"));
+        }
         let controller = match raw.controller {
             None => None,
             Some(address) => {
@@ -141,6 +170,10 @@ impl Config {
             images: raw.images,
             limits: place.limits(&raw.limits)?,
             instances,
+            require: raw.require,
+            labels: raw.worker.labels,
+            capacity: raw.worker.capacity,
+            retention: place.retention(&raw.retention)?,
             controller,
         })
     }
@@ -179,6 +212,22 @@ impl Place<'_> {
         Ok(limits)
     }
 
+    fn retention(&self, raw: &RawRetention) -> Result<Rules, ConfigError> {
+        let standard = Rules::default();
+        if raw.every.is_some_and(|every| every.is_zero()) {
+            return Err(self.bad("retention.every", "must be longer than nothing"));
+        }
+        Ok(Rules {
+            every: raw.every.unwrap_or(standard.every),
+            logs: keep(&raw.logs, standard.logs),
+            receipts: keep(&raw.receipts, standard.receipts),
+            results: keep(&raw.results, standard.results),
+            worktrees: keep(&raw.worktrees, standard.worktrees),
+            blobs: keep(&raw.blobs, standard.blobs),
+            images: keep(&raw.images, standard.images),
+        })
+    }
+
     fn instance(&self, id: &InstanceId, raw: RawInstance) -> Result<Instance, ConfigError> {
         if let Some(name) = raw.environment.keys().find(|name| !is_variable(name)) {
             return Err(self.bad(&format!("instances.{id}.environment.{name}"), "is not the name of a variable"));
@@ -186,13 +235,26 @@ impl Place<'_> {
         if let Some(error) = raw.hosts.iter().find_map(|host| HostPort::parse(host, 443).err()) {
             return Err(self.bad(&format!("instances.{id}.hosts"), &format!("cannot be used: {error}")));
         }
+        if raw.concurrency == Some(0) {
+            return Err(self.bad(&format!("instances.{id}.concurrency"), "must be at least 1"));
+        }
         Ok(Instance {
             driver: raw.driver,
             home: raw.home.map(|path| self.path(&path)),
             environment: raw.environment,
             hosts: raw.hosts,
+            concurrency: raw.concurrency,
         })
     }
+}
+
+fn keep(raw: &RawKeep, standard: Keep) -> Keep {
+    let age = match raw.age {
+        None => standard.age,
+        Some(RawAge::Forever) => None,
+        Some(RawAge::Most(age)) => Some(age),
+    };
+    Keep { age, size: raw.size.map_or(standard.size, |size| Some(size.as_u64())) }
 }
 
 /// Refuses limits under which no attempt could start; the key and what is wrong with it.

@@ -35,6 +35,8 @@ pub mod code {
     pub const NO_SUCH_WORKER: &str = "no-such-worker";
     /// 409: another registration of this worker came later: register.
     pub const STALE_SESSION: &str = "stale-session";
+    /// 409: the worker still has attempts.
+    pub const WORKER_BUSY: &str = "worker-busy";
     /// 409: another live agent uses this worker's name.
     pub const NAME_TAKEN: &str = "name-taken";
     /// 409: the lease has moved on; what carries this generation is late and is dropped.

@@ -4,6 +4,7 @@
 pub mod attempt; // clients: submit, watch, cancel
 pub mod error; // the one shape of a refusal
 pub mod paths; // every route, spelled once
+pub mod retention; // operators: what goes
 pub mod worker; // agents: register, heartbeat, commands, reports
 
 /// Version of this interface; the first segment of every path.

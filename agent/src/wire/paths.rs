@@ -8,6 +8,8 @@ pub const ATTEMPTS: &str = "/v1/attempts";
 pub const WORKERS: &str = "/v1/workers";
 /// What waits.
 pub const QUEUE: &str = "/v1/queue";
+/// Applies retention.
+pub const GC: &str = "/v1/gc";
 /// Alive, without a credential.
 pub const HEALTH: &str = "/healthz";
 /// The OpenAPI document, without a credential.

@@ -180,6 +180,18 @@ pub struct WorkerView {
     pub facts: WorkerFacts,
     /// Attempts that hold a place.
     pub used: u32,
+    /// Which ones, and those that ended here and are not cleared away yet.
+    #[serde(default)]
+    pub holds: Vec<AttemptId>,
+}
+
+/// `POST /v1/workers/{id}/remove`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Removal {
+    /// Also if the worker holds attempts. Those that were only offered wait again; those that may have started stay
+    /// `interrupted` until the worker comes back with them.
+    pub abandon: bool,
 }
 
 /// Whether a worker gets new work.

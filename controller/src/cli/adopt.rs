@@ -1,6 +1,9 @@
 //! What a killed client left behind: its attempt goes on in its container, its files are still reserved. The next
 //! command on this machine starts one process that finishes both.
 
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -8,15 +11,16 @@ use agent::attempt::directory::StateDir;
 use agent::config::{Config, ControllerAddress};
 use agent::ids::AttemptId;
 use agent::progress::Reporter;
+use agent::receipt::status_of;
 use agent::wire::error::code::NO_SUCH_ATTEMPT;
 use agent::worker::Worker;
 use futures_util::future::join_all;
 
 use super::connect::{self, Adoption, ConnectError, Connection};
 use super::output::{Talk, chain};
-use super::record::{Held, RecordError, Records};
-use super::run::deliver::{Settled, deliver};
-use super::run::drive::drive;
+use super::record::{Held, Record, RecordError, Records};
+use super::run::deliver::{Settled, deliver, deliver_receipt, unseen};
+use super::run::drive::{Ended, OnLost, Unseen, drive};
 use super::run::signals::Latch;
 
 /// Hidden command of the process that adopts.
@@ -67,16 +71,8 @@ pub async fn main(config: &Config) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let (mut here, mut there) = (Vec::new(), Vec::new());
-    let records = Records::of(&config.state_dir);
-    for attempt in records.all() {
-        match records.take(attempt) {
-            Ok(held) if held.record.controller.is_some() => there.push(held),
-            Ok(held) => here.push(held),
-            Err(RecordError::Busy { .. } | RecordError::Unknown { .. }) => {}
-            Err(error) => tracing::warn!(%attempt, error = %chain(&error), "a record cannot be used"),
-        }
-    }
+    let mut seen = BTreeSet::new();
+    let (mut here, mut there) = take_left(config, &mut seen);
     let local = Config { controller: None, ..config.clone() };
     let first = here.iter().map(|held| held.record.attempt).collect();
     let connection = match connect::open(&local, false, Adoption::Everything(first)).await {
@@ -86,26 +82,59 @@ pub async fn main(config: &Config) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let finishing = here.into_iter().map(|held| settle_one(config, Some(&connection), held, &latch));
-    let fetching = there.into_iter().map(|held| settle_one(config, None, held, &latch));
-    futures_util::future::join(join_all(finishing), join_all(fetching)).await;
-    connection.finish_everything().await;
+    // A client may be killed while others' attempts are finished here: look again until nothing new was left.
+    loop {
+        let finishing = here.into_iter().map(|held| settle_one(config, Some(&connection), held, &latch));
+        let fetching = there.into_iter().map(|held| settle_one(config, None, held, &latch));
+        futures_util::future::join(join_all(finishing), join_all(fetching)).await;
+        connection.finish_everything().await;
+        (here, there) = take_left(config, &mut seen);
+        if here.is_empty() && there.is_empty() {
+            break;
+        }
+        for held in &here {
+            connection.adopt(held.record.attempt).await;
+        }
+    }
     connection.close().await;
     ExitCode::SUCCESS
+}
+
+/// Takes the records that nobody holds and that were not taken here before: of this machine's attempts, and of a
+/// controller's.
+fn take_left(config: &Config, seen: &mut BTreeSet<AttemptId>) -> (Vec<Held>, Vec<Held>) {
+    let (mut here, mut there) = (Vec::new(), Vec::new());
+    let records = Records::of(&config.state_dir);
+    for attempt in records.all() {
+        if seen.contains(&attempt) {
+            continue;
+        }
+        match records.take(attempt) {
+            Ok(held) => {
+                seen.insert(attempt);
+                if held.record.controller.is_some() { there.push(held) } else { here.push(held) }
+            }
+            Err(RecordError::Busy { .. } | RecordError::Unknown { .. }) => {}
+            Err(error) => {
+                seen.insert(attempt);
+                tracing::warn!(%attempt, error = %chain(&error), "a record cannot be used");
+            }
+        }
+    }
+    (here, there)
 }
 
 async fn settle_one(config: &Config, connection: Option<&Connection>, held: Held, latch: &Latch) {
     let attempt = held.record.attempt;
     let mut latch = latch.clone();
+    let waiting = (Talk::SILENT, held.record.on_lost());
     let settled = match connection {
         Some(connection) => {
-            let settled = finish_on(connection, &held, &mut latch, Talk::SILENT).await;
-            if settled.as_ref().is_ok_and(|settled| settled.written) {
-                held.forget();
-            }
+            let settled = finish_on(connection, &held, &mut latch, waiting).await;
+            forget_if_over(held, &settled);
             settled
         }
-        None => finish(config, held, &mut latch, Talk::SILENT).await,
+        None => finish(config, held, &mut latch, waiting).await,
     };
     if let Err(error) = settled {
         tracing::warn!(%attempt, error = %chain(&error), "the attempt could not be finished");
@@ -118,22 +147,44 @@ pub enum FinishError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
-    Call(#[from] agent::transport::CallError),
-    #[error("the {name} of attempt {attempt} at `{}` cannot be written: {source}", path.display())]
-    File { name: &'static str, attempt: AttemptId, path: std::path::PathBuf, source: std::io::Error },
+    Unseen(#[from] Unseen),
+    #[error("the receipt of attempt {attempt} at `{}` cannot be written: {source}", path.display())]
+    File { attempt: AttemptId, path: PathBuf, source: io::Error },
+    /// Nobody has the reserved file any more; there is nothing to be tried again.
+    #[error(
+        "the receipt of attempt {attempt} reserved at `{}` is gone: the attempt ended as {status}, its receipt is in {kept}",
+        path.display()
+    )]
+    Gone { attempt: AttemptId, path: PathBuf, status: String, kept: String },
+}
+
+/// A record whose attempt needs nothing more is forgotten.
+fn forget_if_over(held: Held, settled: &Result<Settled, FinishError>) {
+    if matches!(settled, Ok(Settled { written: true, .. }) | Err(FinishError::Gone { .. })) {
+        held.forget();
+    }
+}
+
+/// The file is not ours any more, and never will be again.
+fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, Other};
+    matches!(error.kind(), NotFound | NotADirectory | Other) || error.raw_os_error() == Some(nix::libc::ELOOP)
 }
 
 /// Follows the attempt of a killed client to its end and puts answer and receipt where that one reserved them.
 ///
 /// # Errors
 /// The attempt cannot be taken over, or the reserved files are not there any more.
-pub async fn finish(config: &Config, held: Held, latch: &mut Latch, talk: Talk) -> Result<Settled, FinishError> {
+pub async fn finish(
+    config: &Config,
+    held: Held,
+    latch: &mut Latch,
+    waiting: (Talk, OnLost),
+) -> Result<Settled, FinishError> {
     let connection = open_for(config, &held).await?;
-    let settled = finish_on(&connection, &held, latch, talk).await;
+    let settled = finish_on(&connection, &held, latch, waiting).await;
     connection.close().await;
-    if settled.as_ref().is_ok_and(|settled| settled.written) {
-        held.forget();
-    }
+    forget_if_over(held, &settled);
     settled
 }
 
@@ -148,25 +199,65 @@ async fn finish_on(
     connection: &Connection,
     held: &Held,
     latch: &mut Latch,
-    talk: Talk,
+    waiting: (Talk, OnLost),
 ) -> Result<Settled, FinishError> {
     let record = &held.record;
-    let attempt = record.attempt;
-    let file = |name, path: &std::path::Path| {
-        let path = path.to_owned();
-        move |source| FinishError::File { name, attempt, path, source }
-    };
-    let mut receipt = record.receipt.reopen().map_err(file("receipt", &record.receipt.path))?;
-    let began = tokio::time::Instant::now();
-    let ended = loop {
-        match drive(connection.lane(), attempt, latch, &Reporter::off(), talk).await {
-            // The worker has it and has not said so yet.
-            Err(error) if error.is(NO_SUCH_ATTEMPT) && began.elapsed() < INTRODUCTION => {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            ended => break ended?,
+    let mut receipt = match record.receipt.reopen() {
+        Ok(receipt) => receipt,
+        Err(error) if is_gone(&error) => {
+            let ended = follow(connection, record.attempt, latch, waiting).await?;
+            return Err(gone(connection, record, &ended));
+        }
+        Err(source) => {
+            let (attempt, path) = (record.attempt, record.receipt.path.clone());
+            return Err(FinishError::File { attempt, path, source });
         }
     };
-    let mut output = record.output.reopen().map_err(file("output", &record.output.path))?;
-    Ok(deliver(connection.lane(), attempt, ended, (&mut output, &mut receipt)).await)
+    let ended = match follow(connection, record.attempt, latch, waiting).await {
+        Ok(ended) => ended,
+        Err(why) => match record.assignment.as_ref().filter(|_| is_final(&why)) {
+            Some(assignment) => Ended { receipt: unseen(assignment, &why, latch).to_value(), answer_bytes: None },
+            None => return Err(why.into()),
+        },
+    };
+    Ok(match record.output.reopen() {
+        Ok(mut output) => deliver(connection.lane(), record.attempt, ended, (&mut output, &mut receipt)).await,
+        Err(error) => deliver_receipt(ended, &error, &mut receipt),
+    })
+}
+
+/// Nothing that is tried later would show the end.
+fn is_final(why: &Unseen) -> bool {
+    match why {
+        Unseen::Lost(_) => true,
+        Unseen::Call(error) => error.is(NO_SUCH_ATTEMPT),
+    }
+}
+
+fn gone(connection: &Connection, record: &Record, ended: &Ended) -> FinishError {
+    let attempt = record.attempt;
+    let kept = match connection.receipt_path(attempt) {
+        Some(path) => format!("`{}`", path.display()),
+        None => format!("the controller: laneyard attach {attempt}"),
+    };
+    let status = status_of(&ended.receipt).map_or("unknown", agent::receipt::Status::as_str).to_owned();
+    FinishError::Gone { attempt, path: record.receipt.path.clone(), status, kept }
+}
+
+async fn follow(
+    connection: &Connection,
+    attempt: AttemptId,
+    latch: &mut Latch,
+    waiting: (Talk, OnLost),
+) -> Result<Ended, Unseen> {
+    let began = tokio::time::Instant::now();
+    loop {
+        match drive(connection.lane(), attempt, latch, &Reporter::off(), waiting).await {
+            // The worker has it and has not said so yet.
+            Err(Unseen::Call(error)) if error.is(NO_SUCH_ATTEMPT) && began.elapsed() < INTRODUCTION => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            ended => return ended,
+        }
+    }
 }

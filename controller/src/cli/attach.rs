@@ -4,15 +4,18 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use agent::config::Config;
-use agent::event::EventBody;
+use agent::event::{Event, EventBody};
 use agent::ids::AttemptId;
 use agent::receipt::status_of;
+use agent::wire::attempt::AttemptState;
 use futures_util::StreamExt as _;
 use serde_json::Value;
 
 use super::connect::{Adoption, ConnectError};
 use super::output::{self, Talk};
 use super::record::{Held, RecordError, Records};
+use super::run::drive::OnLost;
+use super::run::lane::{News, word};
 use super::run::signals::Latch;
 use super::{adopt, connect, follow};
 
@@ -27,6 +30,9 @@ pub struct Attach {
     /// Say nothing on stderr while it runs.
     #[arg(long)]
     quiet: bool,
+    /// What to do when the attempt's worker is lost: wait for it, or end. By default what its client was told, else wait.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    on_lost: Option<OnLost>,
 }
 
 impl Attach {
@@ -37,7 +43,7 @@ impl Attach {
     pub async fn run(self, config: &Config) -> anyhow::Result<ExitCode> {
         let talk = Talk::new(false, self.quiet);
         match Records::of(&config.state_dir).take(self.attempt) {
-            Ok(held) => finish(config, held, talk).await,
+            Ok(held) => finish(config, held, talk, self.on_lost).await,
             Err(RecordError::Busy { pid, .. }) => {
                 talk.say(&format!("process {pid} is the client of this attempt; watching"));
                 self.beside_client(config, talk).await
@@ -56,7 +62,7 @@ impl Attach {
                 code = &mut watching => return code,
                 () = tokio::time::sleep(LOOK) => {
                     if let Ok(held) = Records::of(&config.state_dir).take(self.attempt) {
-                        return finish(config, held, talk).await;
+                        return finish(config, held, talk, self.on_lost).await;
                     }
                 }
             }
@@ -86,22 +92,32 @@ impl Attach {
     }
 
     async fn watch(&self, config: &Config, talk: Talk) -> anyhow::Result<ExitCode> {
-        let mut events = follow::events(config, self.attempt, true)?;
-        while let Some(event) = events.next().await {
-            match event?.body {
-                EventBody::Terminal { receipt, .. } => return Ok(print(&receipt)),
-                EventBody::Status { note: Some(note), .. } => talk.say(&note),
-                _ => {}
+        let mut news = follow::news(config, self.attempt)?;
+        while let Some(told) = news.next().await {
+            match told? {
+                News::Event(Event { body: EventBody::Terminal { receipt, .. }, .. }) => return Ok(print(&receipt)),
+                News::Event(Event { body: EventBody::Status { note: Some(note), .. }, .. }) => talk.say(&note),
+                News::State(state) => {
+                    if let Some(word) = word(&state) {
+                        talk.say(&word);
+                    }
+                    if let (Some(OnLost::Fail), AttemptState::Interrupted { worker, .. }) = (self.on_lost, state) {
+                        anyhow::bail!("worker {worker} is lost with attempt {}; its late receipt counts", self.attempt);
+                    }
+                }
+                News::Word(word) => talk.say(&word),
+                News::Event(_) | News::Live(_) => {}
             }
         }
         anyhow::bail!("the events of attempt {} ended without a receipt", self.attempt)
     }
 }
 
-async fn finish(config: &Config, held: Held, talk: Talk) -> anyhow::Result<ExitCode> {
+async fn finish(config: &Config, held: Held, talk: Talk, on_lost: Option<OnLost>) -> anyhow::Result<ExitCode> {
     let mut latch = Latch::install()?;
     talk.say(&format!("finishing attempt {} for its killed client", held.record.attempt));
-    let settled = adopt::finish(config, held, &mut latch, talk).await?;
+    let on_lost = on_lost.unwrap_or(held.record.on_lost());
+    let settled = adopt::finish(config, held, &mut latch, (talk, on_lost)).await?;
     settled.print();
     Ok(ExitCode::from(settled.exit_code()))
 }

@@ -12,9 +12,6 @@ use serde_json::{Value, json};
 use super::record::Records;
 use super::{connect, output};
 
-/// Attempts of one page of a controller's list.
-const PAGE: u32 = 200;
-
 /// List attempts, oldest first.
 #[derive(Debug, clap::Args)]
 pub struct Attempts {
@@ -43,7 +40,8 @@ impl Attempts {
                     "state": row.state, "place": row.place});
                 output::data(&value.to_string());
             } else {
-                output::data(&format!("{}  {:<22} {:<36} {}", row.attempt, row.state, row.descriptor, row.place));
+                let line = format!("{}  {:<22} {:<36} {}", row.attempt, row.state, row.descriptor, row.place);
+                output::data(line.trim_end());
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -78,11 +76,10 @@ fn local(config: &Config) -> anyhow::Result<Vec<Row>> {
 
 async fn remote(config: &Config) -> anyhow::Result<Vec<Row>> {
     let client = connect::remote(config)?;
-    let mut rows = Vec::new();
-    let mut after: Option<String> = None;
-    loop {
-        let page = client.attempts(after.as_deref(), PAGE).await?;
-        rows.extend(page.items.into_iter().map(|view| {
+    let views = connect::every_page(async |after, limit| client.attempts(after, limit).await).await?;
+    let mut rows: Vec<Row> = views
+        .into_iter()
+        .map(|view| {
             let provider = view.provider.map_or_else(|| "?".to_owned(), |provider| provider.to_string());
             let (state, place) = match view.state {
                 AttemptState::Queued { position, reason } => (format!("queued at {position}"), reason),
@@ -98,12 +95,8 @@ async fn remote(config: &Config) -> anyhow::Result<Vec<Row>> {
                 state,
                 place,
             }
-        }));
-        after = page.next;
-        if after.is_none() {
-            break;
-        }
-    }
+        })
+        .collect();
     rows.sort_by_key(|row| row.attempt);
     Ok(rows)
 }

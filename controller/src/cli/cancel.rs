@@ -2,13 +2,16 @@
 
 use std::process::ExitCode;
 
+use agent::attempt::directory::StateDir;
 use agent::config::Config;
 use agent::ids::AttemptId;
-use agent::wire::attempt::CancelSignal;
+use agent::receipt::status_of;
+use agent::wire::attempt::{AttemptState, AttemptView, CancelSignal};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::record::{RecordError, Records};
+use super::run::drive::OnLost;
 use super::run::signals::Latch;
 use super::{adopt, connect, output};
 
@@ -36,16 +39,34 @@ impl Cancel {
                 there.controller = record
                     .controller
                     .map(|url| agent::config::ControllerAddress { url, token_file: record.token_file });
-                connect::remote(&there)?.cancel(self.attempt, signal).await?;
-                Ok(ExitCode::SUCCESS)
+                self.told(&connect::remote(&there)?.cancel(self.attempt, signal).await?)
             }
             Ok(_) => self.local(config, &records, signal).await,
             Err(RecordError::Unknown { .. }) if config.controller.is_some() => {
-                connect::remote(config)?.cancel(self.attempt, signal).await?;
+                self.told(&connect::remote(config)?.cancel(self.attempt, signal).await?)
+            }
+            Err(error) => match ended(config, self.attempt) {
+                Some(status) => self.ended(&status),
+                None => Err(error.into()),
+            },
+        }
+    }
+
+    /// What the controller answered.
+    fn told(&self, view: &AttemptView) -> anyhow::Result<ExitCode> {
+        match &view.state {
+            AttemptState::Ended { status, .. } => self.ended(status),
+            AttemptState::Unreachable { worker, .. } | AttemptState::Interrupted { worker, .. } => {
+                output::line(&format!("worker {worker} is silent: it is told when it comes back"));
                 Ok(ExitCode::SUCCESS)
             }
-            Err(error) => Err(error.into()),
+            _ => Ok(ExitCode::SUCCESS),
         }
+    }
+
+    fn ended(&self, status: &str) -> anyhow::Result<ExitCode> {
+        output::line(&format!("attempt {} has ended already: {status}", self.attempt));
+        Ok(ExitCode::SUCCESS)
     }
 
     async fn local(self, config: &Config, records: &Records, signal: CancelSignal) -> anyhow::Result<ExitCode> {
@@ -59,11 +80,21 @@ impl Cancel {
             Ok(held) => {
                 let (_keep, asked) = tokio::sync::watch::channel(Some(signal));
                 let mut latch = Latch::of(asked);
-                let settled = adopt::finish(config, held, &mut latch, output::Talk::SILENT).await?;
+                let settled = adopt::finish(config, held, &mut latch, (output::Talk::SILENT, OnLost::Wait)).await?;
                 output::data(&settled.receipt.to_string());
                 Ok(ExitCode::SUCCESS)
             }
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// How an attempt of this machine ended, if it did.
+fn ended(config: &Config, attempt: AttemptId) -> Option<String> {
+    if !config.state_dir.join("attempts").is_dir() {
+        return None;
+    }
+    let path = StateDir::open(&config.state_dir).ok()?.attempt_path(attempt).join("receipt.json");
+    let receipt = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    Some(status_of(&receipt).map_or_else(|| "with an unknown status".to_owned(), |status| status.as_str().to_owned()))
 }

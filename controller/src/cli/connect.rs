@@ -10,6 +10,7 @@ use agent::container::discover::Surroundings;
 use agent::container::image::PullPolicy;
 use agent::ids::{AttemptId, IdError, WorkerId};
 use agent::transport::{CallError, Endpoint, EndpointError, Token, Transport};
+use agent::wire::attempt::Page;
 use agent::wire::worker::WorkerFacts;
 use agent::worker::{AdoptError, LocalRunner, Worker};
 
@@ -41,6 +42,8 @@ struct Local {
 /// No controller can be talked to.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
+    #[error("no controller: name one with --controller, or as `[controller]` in the configuration")]
+    NoController,
     #[error("no controller token: name its file with --token-file, or as `token-file` in the configuration")]
     NoToken,
     #[error("the controller at {url} cannot be used: {source}")]
@@ -95,10 +98,32 @@ pub async fn open(config: &Config, ready: bool, adoption: Adoption) -> Result<Co
 /// # Errors
 /// An address or a token that cannot be used.
 pub fn remote(config: &Config) -> Result<Client, ConnectError> {
-    let address = config.controller.as_ref().ok_or(ConnectError::NoToken)?;
+    let address = config.controller.as_ref().ok_or(ConnectError::NoController)?;
     let endpoint: Endpoint = address.url.parse()?;
     let token = address.token_file.as_deref().map(Token::read).transpose()?.ok_or(ConnectError::NoToken)?;
     Ok(Client::new(Transport::http(&endpoint, Some(token))?))
+}
+
+/// Items of one request for a list.
+const PAGE: u32 = 200;
+
+/// A whole list of a controller, page by page.
+///
+/// # Errors
+/// As `ask`.
+pub async fn every_page<T>(
+    ask: impl AsyncFn(Option<&str>, u32) -> Result<Page<T>, CallError>,
+) -> Result<Vec<T>, CallError> {
+    let mut items = Vec::new();
+    let mut after: Option<String> = None;
+    loop {
+        let page = ask(after.as_deref(), PAGE).await?;
+        items.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            return Ok(items);
+        }
+    }
 }
 
 async fn embed(config: &Config, engine: bool, adoption: Adoption) -> Result<Connection, ConnectError> {
@@ -168,6 +193,20 @@ impl Connection {
     #[must_use]
     pub fn lane(&self) -> &dyn Lane {
         &self.client
+    }
+
+    /// Where this machine keeps an attempt's receipt; `None` for a controller's attempts.
+    #[must_use]
+    pub fn receipt_path(&self, attempt: AttemptId) -> Option<PathBuf> {
+        Some(self.local.as_ref()?.worker.state().attempt_path(attempt).join("receipt.json"))
+    }
+
+    /// Takes over one more attempt, if this connection has a worker of its own.
+    pub async fn adopt(&self, attempt: AttemptId) {
+        let Some(local) = &self.local else { return };
+        if let Err(error) = adopt(&local.worker, attempt).await {
+            tracing::warn!(%attempt, %error, "the attempt was not taken over");
+        }
     }
 
     /// Waits for everything that this process drives, and removes leftovers.

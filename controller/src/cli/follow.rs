@@ -65,11 +65,23 @@ pub fn events(
     Ok(kept.boxed())
 }
 
+/// All news of an attempt up to its end: from its log on this machine, or from its controller.
+///
+/// # Errors
+/// As [`events`].
+pub fn news(config: &Config, attempt: AttemptId) -> Result<BoxStream<'static, Result<News, FollowError>>, FollowError> {
+    if log_path(config, attempt).is_file() || config.controller.is_none() {
+        return Ok(events(config, attempt, true)?.map(|event| event.map(News::Event)).boxed());
+    }
+    let client = connect::remote(config)?;
+    Ok(Lane::follow(&client, attempt, 0).map(|news| news.map_err(FollowError::Call)).boxed())
+}
+
 /// Kept events up to number `last`.
 fn kept_events(client: &Client, attempt: AttemptId, last: u64) -> BoxStream<'static, Result<Event, FollowError>> {
     let events = Lane::follow(client, attempt, 0).filter_map(async |news| match news {
         Ok(News::Event(event)) => Some(Ok(event)),
-        Ok(News::Live(_) | News::Word(_)) => None,
+        Ok(News::Live(_) | News::State(_) | News::Word(_)) => None,
         Err(error) => Some(Err(FollowError::Call(error))),
     });
     // Ends with the last one itself: waiting for another would be following.

@@ -89,6 +89,7 @@ pub fn told(body: &EventBody) -> String {
                     (false, Some(code)) => format!("exited {code}"),
                     (false, None) => "ended".to_owned(),
                 };
+                let state = if step.drained { format!("{state}, output complete") } else { state };
                 text = format!("{text}: {} {state}", format!("{:?}", step.role).to_lowercase());
             }
             note.as_ref().map_or(text.clone(), |note| format!("{text}: {note}"))

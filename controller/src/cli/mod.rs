@@ -7,6 +7,7 @@ pub mod cancel;
 pub mod completions;
 pub mod connect; // the way to a controller
 pub mod contract;
+pub mod gc;
 pub mod helper;
 pub mod policy;
 pub mod doctor;
@@ -14,11 +15,13 @@ pub mod follow; // events, wherever they are
 pub mod logs;
 pub mod output; // the only place that prints
 pub mod place; // where to look
+pub mod queue;
 pub mod record; // what a client must not forget
 pub mod run;
 pub mod serve;
 pub mod status;
 pub mod table;
+pub mod workers;
 
 use std::ffi::OsString;
 use std::io;
@@ -56,6 +59,9 @@ enum Command {
     Attach(attach::Attach),
     Cancel(cancel::Cancel),
     Attempts(attempts::Attempts),
+    Queue(queue::Queue),
+    Workers(workers::Workers),
+    Gc(gc::Gc),
     Doctor(doctor::Doctor),
     Serve(serve::Serve),
     /// Decide over model sheets; see `laneyard policy --help`.
@@ -95,8 +101,22 @@ pub fn lane_main(name: &str, mut words: Vec<OsString>) -> ExitCode {
             status::main(&words[1..], "laneyard")
         }
         (true, _) => run::main(words, true, &environment, entered),
+        (false, Some("help")) => help(words.get(1), &environment, entered),
         (false, Some("run")) => run::main(words.split_off(1), false, &environment, entered),
         (false, _) => command(words, &environment),
+    }
+}
+
+/// `laneyard help [COMMAND]`.
+fn help(command_name: Option<&OsString>, environment: &Environment, entered: OffsetDateTime) -> ExitCode {
+    let flag = OsString::from("--help");
+    match command_name.map(|name| (name.to_str(), name)) {
+        None => command(vec![flag], environment),
+        Some((Some("run"), _)) => run::main(vec![flag], false, environment, entered),
+        Some((Some("status"), _)) => status::help("laneyard"),
+        Some((Some("policy"), _)) => policy::command(&[flag]),
+        Some((Some("contract"), _)) => contract::command(&[flag]),
+        Some((_, name)) => command(vec![name.clone(), flag], environment),
     }
 }
 
@@ -138,6 +158,9 @@ fn dispatch(cli: Cli, environment: &Environment) -> anyhow::Result<ExitCode> {
             Command::Attach(attach) => attach.run(&config).await,
             Command::Cancel(cancel) => cancel.run(&config).await,
             Command::Attempts(attempts) => attempts.run(&config).await,
+            Command::Queue(queue) => queue.run(&config).await,
+            Command::Gc(gc) => gc.run(&config).await,
+            Command::Workers(workers) => workers.run(&config).await,
             Command::Doctor(doctor) => doctor.run(&config).await,
             Command::Serve(serve) => serve.run(&config, token_file).await,
             Command::Adopt => Ok(adopt::main(&config).await),

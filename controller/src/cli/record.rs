@@ -7,15 +7,17 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use agent::assignment::Assignment;
 use agent::ids::AttemptId;
 use agent::progress::FileRef;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
+use super::run::drive::OnLost;
 use super::run::reserve::Reserved;
 
 /// One attempt's client.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     pub attempt: AttemptId,
@@ -27,6 +29,20 @@ pub struct Record {
     pub token_file: Option<PathBuf>,
     pub output: FileRecord,
     pub receipt: FileRecord,
+    /// What a receipt needs should nobody see the end; without prompt and variables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assignment: Option<Box<Assignment>>,
+    /// The client was told to end when its worker is lost.
+    #[serde(default)]
+    pub on_lost_fail: bool,
+}
+
+impl Record {
+    /// What its client was told to do when the worker is lost.
+    #[must_use]
+    pub const fn on_lost(&self) -> OnLost {
+        if self.on_lost_fail { OnLost::Fail } else { OnLost::Wait }
+    }
 }
 
 /// A reserved file and its identity.
@@ -210,6 +226,8 @@ mod tests {
             token_file: None,
             output: file.clone(),
             receipt: file,
+            assignment: None,
+            on_lost_fail: false,
         }
     }
 

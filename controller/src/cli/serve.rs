@@ -1,13 +1,18 @@
 //! `laneyard serve`: the controller as a process of its own.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use agent::config::Config;
+use bytesize::ByteSize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::output;
 use crate::serve::{Listen, ServeConfig, serve};
+
+/// Heartbeats come four times as often.
+const SHORTEST_LEASE: Duration = Duration::from_millis(200);
 
 /// Run a controller that lanes and agents on this machine can talk to.
 #[derive(Debug, clap::Args)]
@@ -15,6 +20,16 @@ pub struct Serve {
     /// A loopback address, or unix:/path/of/a/socket.
     #[arg(long, default_value = "127.0.0.1:7410", value_name = "ADDRESS")]
     listen: String,
+    /// A worker that is silent for longer is unreachable.
+    #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = humantime::parse_duration)]
+    lease: Duration,
+    /// An attempt whose worker is unreachable for longer is interrupted; its late receipt still counts.
+    #[arg(long, default_value = "10m", value_name = "DURATION", value_parser = humantime::parse_duration)]
+    interrupt_after: Duration,
+    /// Space that is set aside for what admitted attempts still have to tell, and that must be free beside it for a new
+    /// one to be admitted.
+    #[arg(long, default_value = "64MiB", value_name = "SIZE")]
+    reserve: ByteSize,
 }
 
 impl Serve {
@@ -24,7 +39,15 @@ impl Serve {
     /// It cannot listen, or its store cannot be used.
     pub async fn run(self, config: &Config, token_file: Option<std::path::PathBuf>) -> anyhow::Result<ExitCode> {
         let listen: Listen = self.listen.parse()?;
+        if self.lease < SHORTEST_LEASE {
+            anyhow::bail!("--lease must be at least {} ms", SHORTEST_LEASE.as_millis());
+        }
         let mut settings = ServeConfig::new(listen, &config.state_dir.join("controller"));
+        settings.timing.lease = self.lease;
+        settings.timing.heartbeat = settings.timing.heartbeat.min(self.lease / 4);
+        settings.timing.interrupt_after = self.interrupt_after;
+        settings.reserve = self.reserve.as_u64();
+        settings.retention = config.retention;
         if let Some(file) = token_file {
             settings.token_file = file;
         }

@@ -26,13 +26,23 @@ pub fn main(words: &[OsString], program: &str) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(message) => {
-            output::line(&format!(
-                "error: {message}\nUsage: {program} status --progress <file> --receipt <file> \
-                 [--progress <file> --receipt <file> ...] [--json]"
-            ));
+            output::line(&format!("error: {message}\n{}", usage(program)));
             ExitCode::from(USAGE)
         }
     }
+}
+
+/// How it is called.
+pub fn help(program: &str) -> ExitCode {
+    output::data(&usage(program));
+    ExitCode::SUCCESS
+}
+
+fn usage(program: &str) -> String {
+    format!(
+        "Usage: {program} status --progress <file> --receipt <file> \
+         [--progress <file> --receipt <file> ...] [--json]"
+    )
 }
 
 type Pairs = Vec<(PathBuf, PathBuf)>;

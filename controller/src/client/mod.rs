@@ -7,8 +7,10 @@ use std::time::Duration;
 use agent::ids::{AttemptId, WorkerId};
 use agent::transport::{Call, CallError, ResponseBody, Transport};
 use agent::wire::attempt::{AttemptView, Cancel, CancelSignal, Health, Page, QueueEntry, Submit};
+use agent::wire::error::code;
 use agent::wire::paths;
-use agent::wire::worker::WorkerView;
+use agent::wire::retention::{Collect, Collected};
+use agent::wire::worker::{Removal, WorkerView};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -16,6 +18,8 @@ pub use self::follow::{Told, follow};
 
 /// Waits between repetitions of a request: doubled from the first to the last.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// Retention may have much to remove.
+const COLLECTING: Duration = Duration::from_secs(3600);
 /// A request that changes something is repeated for so long before its failure is reported.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -32,13 +36,12 @@ impl Client {
         Self { transport }
     }
 
-    /// Submits an attempt. The attempt's id makes this safe to repeat, so lost answers are asked for again for some
-    /// time; a controller that cannot be reached at all is reported at once.
+    /// Submits an attempt. The attempt's id makes this safe to repeat, so lost answers are asked for again for half a
+    /// minute; a full disk there is reported at once.
     ///
     /// # Errors
     /// See [`CallError`]; code `id-reused` if this id was submitted with another body.
     pub async fn submit(&self, submit: &Submit) -> Result<AttemptView, CallError> {
-        self.health().await?;
         self.repeat(|| Call::post(paths::ATTEMPTS, submit)).await
     }
 
@@ -110,12 +113,28 @@ impl Client {
         self.page(paths::WORKERS, after, limit).await
     }
 
-    /// Changes whether a worker gets new work: `drain`, `resume`, or `remove` for one that holds nothing.
+    /// Changes whether a worker gets new work: `drain` or `resume`.
     ///
     /// # Errors
-    /// See [`CallError`]; code `no-such-worker`, or `worker-busy` for a removal.
+    /// See [`CallError`]; code `no-such-worker`.
     pub async fn steer_worker(&self, id: &WorkerId, verb: &str) -> Result<WorkerView, CallError> {
         self.transport.json(Call::post(&paths::worker_part(id, verb), &serde_json::json!({}))?).await
+    }
+
+    /// Forgets a worker; with `abandon` also one that holds attempts, see [`Removal`].
+    ///
+    /// # Errors
+    /// See [`CallError`]; code `no-such-worker`, or `worker-busy` for one that holds attempts.
+    pub async fn remove_worker(&self, id: &WorkerId, abandon: bool) -> Result<WorkerView, CallError> {
+        self.transport.json(Call::post(&paths::worker_part(id, "remove"), &Removal { abandon })?).await
+    }
+
+    /// Applies the controller's retention rules now; with `dry_run` only says what would go.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn collect(&self, dry_run: bool) -> Result<Collected, CallError> {
+        self.transport.json(Call::post(paths::GC, &Collect { dry_run })?.within(COLLECTING)).await
     }
 
     /// One page of what waits, in the order in which it will be offered.
@@ -145,7 +164,7 @@ impl Client {
         let mut pause = BACKOFF.0;
         loop {
             match self.transport.json(call()?).await {
-                Err(error) if error.is_passing() && began.elapsed() < PATIENCE => {
+                Err(error) if error.is_passing() && !error.is(code::STORAGE_FULL) && began.elapsed() < PATIENCE => {
                     tracing::debug!(%error, "repeating a request");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(BACKOFF.1);

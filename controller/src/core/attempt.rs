@@ -27,6 +27,8 @@ pub struct Attempt {
     /// Digest and size of the durable answer.
     pub answer: Option<(String, u64)>,
     pub cancel: Option<CancelRequest>,
+    /// When its terminal event became durable here.
+    pub ended_at: Option<OffsetDateTime>,
 }
 
 /// A cancel that a client asked for.
@@ -67,6 +69,7 @@ impl Attempt {
             last_seq: 0,
             answer: None,
             cancel: None,
+            ended_at: None,
         }
     }
 

@@ -17,6 +17,11 @@ impl Core {
             }
             let places = self.workers.iter().filter(|(_, worker)| worker.placed.contains(id)).count();
             match &attempt.state {
+                State::Held { worker, interrupted: true, .. } if !self.workers.contains_key(worker) => {
+                    if places != 0 {
+                        return Err(format!("{id}: its worker was removed, and {places} others have it"));
+                    }
+                }
                 State::Offered { worker, generation, .. } | State::Held { worker, generation, .. } => {
                     *shares.entry(attempt.submitter().to_owned()).or_default() += 1;
                     let here = self.workers.get(worker).is_some_and(|worker| worker.placed.contains(id));

@@ -100,15 +100,17 @@ impl Core {
             }
             Event::Brought { attempt, worker, generation } => self.bring(entry, *attempt, worker, *generation),
             Event::Joined { worker, session, facts } => {
-                let known = self.workers.entry(worker.clone()).or_default();
-                known.session = *session;
-                known.facts = (**facts).clone();
-                known.lost = false;
+                let known = self.workers.contains_key(worker);
+                let joined = self.workers.entry(worker.clone()).or_default();
+                joined.session = *session;
+                joined.facts = (**facts).clone();
+                joined.lost = false;
+                if !known {
+                    self.find_again(worker);
+                }
             }
             Event::Steered { worker, draining } => self.change_worker(worker, |worker| worker.draining = *draining),
-            Event::Removed { worker } => {
-                self.workers.remove(worker);
-            }
+            Event::Removed { worker } => self.remove_worker(worker),
             Event::Lost { worker } => self.change_worker(worker, |worker| worker.lost = true),
             Event::Found { worker } => self.change_worker(worker, |worker| worker.lost = false),
             Event::Offered { attempt, worker, generation } => {
@@ -138,8 +140,44 @@ impl Core {
                 let (seq, unstarted) = (entry.seq, unstarted.clone());
                 attempt.cancel = Some(CancelRequest { signal: *signal, seq, unstarted });
             }),
-            Event::Ended { attempt, status } => self.end(entry.seq, *attempt, status),
+            Event::Ended { attempt, status } => self.end(entry, *attempt, status),
             Event::Released { attempt, done } => self.release(*attempt, *done),
+            Event::Forgotten { attempt } => self.forget(*attempt),
+        }
+    }
+
+    /// What a removed worker held stays with its name, but takes no share any more.
+    fn remove_worker(&mut self, id: &WorkerId) {
+        let Some(gone) = self.workers.remove(id) else { return };
+        for attempt in gone.placed {
+            let submitter = self.attempts.get(&attempt).map(|attempt| attempt.submitter().to_owned());
+            self.leave_share(submitter.as_deref().unwrap_or_default());
+        }
+    }
+
+    /// A worker that was removed comes back: what it held is its own again.
+    fn find_again(&mut self, id: &WorkerId) {
+        let Some(worker) = self.workers.get_mut(id) else { return };
+        for (attempt, known) in &self.attempts {
+            match &known.state {
+                State::Held { worker: by, .. } if by == id => {
+                    worker.placed.insert(*attempt);
+                    *self.shares.entry(known.submitter().to_owned()).or_default() += 1;
+                }
+                State::Ended { worker: Some(by), released: false, .. } if by == id => {
+                    worker.unreleased.insert(*attempt);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn leave_share(&mut self, submitter: &str) {
+        if let Some(share) = self.shares.get_mut(submitter) {
+            *share = share.saturating_sub(1);
+            if *share == 0 {
+                self.shares.remove(submitter);
+            }
         }
     }
 
@@ -160,7 +198,8 @@ impl Core {
         self.transit(id, state);
     }
 
-    fn end(&mut self, seq: u64, id: AttemptId, status: &str) {
+    fn end(&mut self, entry: &Entry, id: AttemptId, status: &str) {
+        let seq = entry.seq;
         let Some(attempt) = self.attempt(id) else { return };
         let (worker, generation) = match &attempt.state {
             State::Held { worker, generation, .. } => (Some(worker.clone()), *generation),
@@ -169,6 +208,39 @@ impl Core {
         };
         let released = worker.is_none();
         self.transit(id, State::Ended { worker, generation, status: status.to_owned(), seq, released });
+        self.change(id, |attempt| attempt.ended_at = Some(entry.at));
+    }
+
+    /// True for an ended attempt that nobody is about to ask for: its worker let it go or was removed, and no lane of
+    /// its panel is on its way.
+    #[must_use]
+    pub fn may_forget(&self, id: AttemptId) -> bool {
+        let Some(attempt) = self.attempt(id) else { return false };
+        let State::Ended { worker, released, .. } = &attempt.state else { return false };
+        let let_go = *released || worker.as_ref().is_none_or(|worker| !self.workers.contains_key(worker));
+        let panel = attempt.order.as_ref().and_then(|order| Some((&order.submitter, &order.panel.as_ref()?.id)));
+        let lanes = panel.map(|(submitter, panel)| self.panel(submitter, panel)).unwrap_or_default();
+        let open = |id: &AttemptId| !matches!(self.attempt(*id).map(|a| &a.state), Some(State::Ended { .. }));
+        let_go && !lanes.iter().any(open)
+    }
+
+    fn forget(&mut self, id: AttemptId) {
+        if !matches!(self.attempt(id).map(|attempt| &attempt.state), Some(State::Ended { .. })) {
+            return;
+        }
+        let Some(gone) = self.attempts.remove(&id) else { return };
+        for worker in self.workers.values_mut() {
+            worker.unreleased.remove(&id);
+        }
+        if let Some((submitter, seat)) = gone.order.and_then(|order| Some((order.submitter, order.panel?))) {
+            let key = (submitter, seat.id);
+            if let Some(lanes) = self.panels.get_mut(&key) {
+                lanes.remove(&id);
+                if lanes.is_empty() {
+                    self.panels.remove(&key);
+                }
+            }
+        }
     }
 
     fn release(&mut self, id: AttemptId, done: bool) {
@@ -205,13 +277,9 @@ impl Core {
             self.queue.remove(&(order, id));
         }
         if let State::Offered { worker, .. } | State::Held { worker, .. } = &from {
-            self.change_worker(worker, |worker| {
-                worker.placed.remove(&id);
-            });
-            let share = self.shares.entry(submitter.clone()).or_default();
-            *share = share.saturating_sub(1);
-            if *share == 0 {
-                self.shares.remove(&submitter);
+            let placed = self.workers.get_mut(worker).is_some_and(|worker| worker.placed.remove(&id));
+            if placed {
+                self.leave_share(&submitter);
             }
         }
         match &to {
@@ -219,10 +287,10 @@ impl Core {
                 self.queue.insert((order, id));
             }
             State::Offered { worker, .. } | State::Held { worker, .. } => {
-                self.change_worker(worker, |worker| {
-                    worker.placed.insert(id);
-                });
-                *self.shares.entry(submitter).or_default() += 1;
+                let placed = self.workers.get_mut(worker).is_some_and(|worker| worker.placed.insert(id));
+                if placed {
+                    *self.shares.entry(submitter).or_default() += 1;
+                }
             }
             State::Ended { worker: Some(worker), released: false, .. } => self.change_worker(worker, |worker| {
                 worker.unreleased.insert(id);

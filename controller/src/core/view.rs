@@ -60,7 +60,8 @@ impl Core {
             (false, false) => WorkerState::Ready,
         };
         let used = u32::try_from(worker.placed.len()).unwrap_or(u32::MAX);
-        Some(WorkerView { worker: id.clone(), state, facts: worker.facts.clone(), used })
+        let holds = worker.holds().collect();
+        Some(WorkerView { worker: id.clone(), state, facts: worker.facts.clone(), used, holds })
     }
 
     /// What waits and why, from position `after + 1` on.

@@ -27,6 +27,11 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// Everything that it has not let go of.
+    pub fn holds(&self) -> impl Iterator<Item = AttemptId> {
+        self.placed.iter().chain(&self.unreleased).copied()
+    }
+
     /// Places that are free.
     #[must_use]
     pub fn free(&self) -> u32 {

@@ -33,7 +33,7 @@ pub(super) async fn submit(
     Body(submit): Body<Submit>,
 ) -> Result<(StatusCode, Json<AttemptView>), ApiError> {
     let id = submit.assignment.attempt;
-    if app.store.free_bytes().is_some_and(|free| free < app.reserve) {
+    if !app.store.admits() {
         return Err(full());
     }
     let order = order(&submit, principal.name)?;

@@ -80,9 +80,14 @@ impl From<Refused> for ApiError {
             Refused::AnswerMissing(_) => {
                 (StatusCode::CONFLICT, code::ANSWER_MISSING, Some("store the answer, then send the report again"))
             }
-            Refused::WorkerBusy(_) => {
-                (StatusCode::CONFLICT, "worker-busy", Some("drain it, wait until it is empty, then remove it"))
-            }
+            Refused::WorkerBusy(..) => (
+                StatusCode::CONFLICT,
+                code::WORKER_BUSY,
+                Some(
+                    "drain it and wait until it is empty; or abandon them: what may have started then stays \
+                     interrupted until the worker comes back",
+                ),
+            ),
         };
         Self { status, code, message, hint }
     }

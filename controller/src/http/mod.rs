@@ -4,6 +4,7 @@ mod attempts;
 pub mod auth;
 mod commands;
 mod error;
+mod gc;
 mod request;
 mod stream;
 mod workers;
@@ -26,6 +27,7 @@ use tower::ServiceExt as _;
 use self::auth::Auth;
 use self::error::ApiError;
 use crate::hub::Hub;
+use crate::retention::Retention;
 use crate::store::Store;
 use crate::supervisor::Supervisor;
 
@@ -44,8 +46,7 @@ pub struct App {
     pub hub: Arc<Hub>,
     /// Streams end when this is cancelled.
     pub shutdown: CancellationToken,
-    /// Below so many free bytes nothing new is admitted.
-    pub reserve: u64,
+    pub retention: Arc<Retention>,
 }
 
 /// The whole API.
@@ -76,6 +77,7 @@ pub fn router(app: App, auth: Auth) -> Router {
         .route("/v1/workers/{id}/drain", post(workers::drain))
         .route("/v1/workers/{id}/resume", post(workers::resume))
         .route("/v1/workers/{id}/remove", post(workers::remove))
+        .route("/v1/gc", post(gc::collect))
         .layer(from_fn(auth::admins_only));
     Router::new()
         .merge(clients)

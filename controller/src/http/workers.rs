@@ -5,7 +5,7 @@ use agent::wire::attempt::Page;
 use agent::wire::error::code;
 use agent::wire::paths::DIGEST_HEADER;
 use agent::wire::worker::{
-    Acknowledged, Granted, Heartbeat, LeaseRef, Live, Refuse, Register, Registered, Report, WorkerView,
+    Acknowledged, Granted, Heartbeat, LeaseRef, Live, Refuse, Register, Registered, Removal, Report, WorkerView,
 };
 use axum::Json;
 use axum::extract::State;
@@ -151,8 +151,12 @@ pub(super) async fn resume(state: State<App>, id: Id<WorkerId>) -> Result<Json<W
     steer(state, id, Steer::Resume).await
 }
 
-pub(super) async fn remove(state: State<App>, id: Id<WorkerId>) -> Result<Json<WorkerView>, ApiError> {
-    steer(state, id, Steer::Remove).await
+pub(super) async fn remove(
+    state: State<App>,
+    id: Id<WorkerId>,
+    Body(Removal { abandon }): Body<Removal>,
+) -> Result<Json<WorkerView>, ApiError> {
+    steer(state, id, Steer::Remove { abandon }).await
 }
 
 async fn steer(State(app): State<App>, Id(id): Id<WorkerId>, steer: Steer) -> Result<Json<WorkerView>, ApiError> {

@@ -102,7 +102,10 @@ pub(super) fn status_of(receipt: &Value) -> String {
 pub enum Steer {
     Drain,
     Resume,
-    Remove,
+    /// `abandon`: also if it still has attempts.
+    Remove {
+        abandon: bool,
+    },
 }
 
 /// Drains, resumes or removes a worker.
@@ -121,11 +124,15 @@ pub fn on_steer(
     let draining = match steer {
         Steer::Drain => true,
         Steer::Resume => false,
-        Steer::Remove => {
-            if !worker.placed.is_empty() || !worker.unreleased.is_empty() {
-                return Err(Refused::WorkerBusy(id.clone()));
+        Steer::Remove { abandon } => {
+            let holds: Vec<AttemptId> = worker.holds().collect();
+            if !holds.is_empty() && !abandon {
+                return Err(Refused::WorkerBusy(id.clone(), holds));
             }
             let view = world.core.worker_view(id).ok_or_else(unknown)?;
+            for attempt in holds {
+                let_go(world, effects, now, attempt);
+            }
             commit(world, effects, now, Event::Removed { worker: id.clone() });
             world.liveness.heard.remove(id);
             return Ok(view);
@@ -135,4 +142,16 @@ pub fn on_steer(
         commit(world, effects, now, Event::Steered { worker: id.clone(), draining });
     }
     world.core.worker_view(id).ok_or_else(unknown)
+}
+
+/// The worker of this attempt is about to be removed. An offer waits again; what may have started is interrupted, and
+/// only its own worker can still bring its receipt.
+fn let_go(world: &mut World, effects: &mut Effects, now: Now, id: AttemptId) {
+    match world.core.attempt(id).map(|attempt| &attempt.state) {
+        Some(State::Offered { .. }) => withdraw(world, effects, now, id, Withdrawal::WorkerLost),
+        Some(State::Held { interrupted: false, .. }) => {
+            commit(world, effects, now, Event::Interrupted { attempt: id });
+        }
+        _ => {}
+    }
 }

@@ -3,6 +3,7 @@
 
 pub mod client;
 pub mod lease;
+pub mod retain;
 pub mod tick;
 pub mod worker;
 
@@ -119,8 +120,16 @@ pub enum Refused {
     BadReport(AttemptId, &'static str),
     #[error("attempt {0} ended with an answer that was not stored")]
     AnswerMissing(AttemptId),
-    #[error("worker {0} still has attempts")]
-    WorkerBusy(WorkerId),
+    #[error("worker {0} still has {n} attempt(s): {list}", n = .1.len(), list = listed(.1))]
+    WorkerBusy(WorkerId, Vec<AttemptId>),
+}
+
+fn listed(attempts: &[AttemptId]) -> String {
+    let mut names: Vec<String> = attempts.iter().take(10).map(ToString::to_string).collect();
+    if attempts.len() > names.len() {
+        names.push("…".to_owned());
+    }
+    names.join(", ")
 }
 
 /// Applies an event and leaves it to be made durable.
@@ -133,31 +142,13 @@ fn commit(world: &mut World, effects: &mut Effects, now: Now, event: Event) {
 
 /// Who should look again after an event.
 fn note(world: &World, effects: &mut Effects, event: &Event) {
-    let attempt = match event {
-        Event::Joined { worker, .. }
-        | Event::Steered { worker, .. }
-        | Event::Removed { worker }
-        | Event::Lost { worker }
-        | Event::Found { worker } => {
-            effects.workers.insert(worker.clone());
-            if let Some(known) = world.core.worker(worker) {
-                effects.attempts.extend(known.placed.iter().copied());
-            }
-            return;
+    if let Some(worker) = event.worker() {
+        effects.workers.insert(worker.clone());
+        if let Some(known) = world.core.worker(worker) {
+            effects.attempts.extend(known.placed.iter().copied());
         }
-        Event::Submitted { attempt, .. }
-        | Event::Brought { attempt, .. }
-        | Event::Offered { attempt, .. }
-        | Event::Withdrawn { attempt, .. }
-        | Event::Claimed { attempt }
-        | Event::Reported { attempt, .. }
-        | Event::AnswerKept { attempt, .. }
-        | Event::Interrupted { attempt }
-        | Event::Resumed { attempt }
-        | Event::CancelRequested { attempt, .. }
-        | Event::Ended { attempt, .. }
-        | Event::Released { attempt, .. } => *attempt,
-    };
+    }
+    let Some(attempt) = event.attempt() else { return };
     effects.attempts.insert(attempt);
     let concerns_worker = matches!(event, Event::Offered { .. } | Event::CancelRequested { .. } | Event::Ended { .. });
     if let Some(worker) = world.core.attempt(attempt).and_then(|attempt| attempt.worker())

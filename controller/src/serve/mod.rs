@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent::retention::Rules;
 use agent::transport::EndpointError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -21,6 +22,7 @@ use crate::http::auth::{Auth, Principal, Role};
 use crate::http::{App, router};
 use crate::hub::Hub;
 use crate::reactor::Timing;
+use crate::retention::Retention;
 use crate::store::{Store, StoreError};
 use crate::supervisor::{self, Task};
 
@@ -36,8 +38,11 @@ pub struct ServeConfig {
     /// Created with a new token and mode 0600 if it is absent.
     pub token_file: PathBuf,
     pub timing: Timing,
-    /// Below so many free bytes no new attempt is admitted, so that running ones can end.
+    /// Bytes set aside for the ends of admitted attempts. Without them, and as many free beside them, no new attempt is
+    /// admitted.
     pub reserve: u64,
+    /// How long what is over is kept.
+    pub retention: Rules,
 }
 
 impl ServeConfig {
@@ -50,6 +55,7 @@ impl ServeConfig {
             token_file: state_dir.join("token"),
             timing: Timing::default(),
             reserve: 64 << 20,
+            retention: Rules::default(),
         }
     }
 }
@@ -96,11 +102,12 @@ pub async fn start(config: ServeConfig) -> Result<Server, ServeError> {
     let token = token::read_or_make(&config.token_file)?;
     let principal = Principal { name: "token".to_owned(), role: Role::Admin };
     let auth = Auth::Tokens(Arc::new(vec![(Auth::digest(&token), principal)]));
-    let store = Store::open(&config.state_dir).await?;
+    let store = Store::open(&config.state_dir, config.reserve).await?;
     let hub = Arc::new(Hub::default());
     let (supervisor, task) = supervisor::restore(store.clone(), Arc::clone(&hub), config.timing).await?;
     let stop = CancellationToken::new();
-    let app = App { supervisor, store, hub, shutdown: stop.clone(), reserve: config.reserve };
+    let retention = Arc::new(Retention::new(config.retention));
+    let app = App { supervisor, store, hub, shutdown: stop.clone(), retention };
     let bound = listen::bind(&config.listen).await?;
     Ok(Server { bound, app, auth, task, stop, _lock: lock })
 }
@@ -134,6 +141,8 @@ impl Server {
         // The task that owns the state stops last, so that requests under way are answered.
         let last = CancellationToken::new();
         let owner = tasks.spawn(task.run(last.clone()));
+        let (janitor, ending) = (app.clone(), stop.clone());
+        tasks.spawn(async move { janitor.retention.run(&janitor.supervisor, &janitor.store, ending).await });
         let service = router(app, auth);
         let ended = stop.clone();
         let until = async move { ended.cancelled().await };

@@ -16,6 +16,9 @@ use super::{StoreError, Upload};
 /// Longest answer, in bytes.
 pub const ANSWER_LIMIT: u64 = 256 << 20;
 
+/// An upload takes no longer.
+const UPLOADED_JUST_NOW: std::time::Duration = std::time::Duration::from_secs(3600);
+
 #[derive(Clone, Debug)]
 pub(super) enum Answers {
     Directory(PathBuf),
@@ -98,6 +101,23 @@ impl Answers {
             std::fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
         }
         Ok(bytes)
+    }
+
+    /// Removes an answer that no attempt names any more. One that was just uploaded again is left: its attempt may be
+    /// about to name it.
+    pub(super) fn remove(&self, digest: &str) -> Result<(), StoreError> {
+        let Self::Directory(dir) = self else { return Ok(()) };
+        let path = dir.join(digest);
+        let age = path.metadata().and_then(|meta| meta.modified()).ok().and_then(|at| at.elapsed().ok());
+        if age.is_none_or(|age| age < UPLOADED_JUST_NOW) {
+            return Ok(());
+        }
+        match std::fs::remove_file(&path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                Err(StoreError::file("remove", &path, source))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) async fn open(&self, id: AttemptId, digest: &str) -> Result<(tokio::fs::File, u64), StoreError> {

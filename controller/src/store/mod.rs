@@ -4,9 +4,12 @@
 //! the durable truth, and this module reads them there.
 
 pub mod answers;
+mod compact;
 mod memory;
+mod reserve;
 mod sqlite;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,6 +23,7 @@ use futures_util::stream::BoxStream;
 
 use self::answers::Answers;
 use self::memory::Memory;
+use self::reserve::Reserve;
 use self::sqlite::Sqlite;
 use crate::event::Entry;
 use crate::reactor::Effects;
@@ -70,6 +74,8 @@ pub type Upload = BoxStream<'static, Result<Bytes, BoxError>>;
 pub struct Store {
     records: Records,
     answers: Answers,
+    /// `None` where nothing is kept here.
+    reserve: Option<Arc<Reserve>>,
 }
 
 #[derive(Clone, Debug)]
@@ -79,29 +85,62 @@ enum Records {
 }
 
 impl Store {
-    /// Opens or creates the store in a directory, and brings an older one up to date.
+    /// Opens or creates the store in a directory, and brings an older one up to date. `reserve` bytes are set aside for
+    /// a full disk; 0 for none.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub async fn open(dir: &Path) -> Result<Self, StoreError> {
+    pub async fn open(dir: &Path, reserve: u64) -> Result<Self, StoreError> {
         let answers = Answers::in_directory(&dir.join("blobs"))?;
-        Ok(Self { records: Records::Sqlite(Sqlite::open(&dir.join("controller.sqlite")).await?), answers })
+        let reserve = Reserve::find(dir, reserve);
+        let path = dir.join("controller.sqlite");
+        let opened = match Sqlite::open(&path).await {
+            // Even opening writes.
+            Err(StoreError::Full { .. }) if reserve.release() => Sqlite::open(&path).await,
+            opened => opened,
+        };
+        let store = Self { records: Records::Sqlite(opened?), answers, reserve: Some(Arc::new(reserve)) };
+        store.fill_reserve();
+        Ok(store)
+    }
+
+    /// True if a new attempt can be admitted: the reserve is whole, and as much again is free.
+    #[must_use]
+    pub fn admits(&self) -> bool {
+        let Some(reserve) = &self.reserve else { return true };
+        self.fill_reserve();
+        reserve.is_held() && self.free_bytes().is_none_or(|free| free >= reserve.bytes())
+    }
+
+    /// Sets space aside again after a full disk, if there is some now.
+    pub fn fill_reserve(&self) {
+        if let (Some(reserve), Some(free)) = (&self.reserve, self.free_bytes()) {
+            reserve.fill(free);
+        }
+    }
+
+    /// Gives the reserve back to whoever writes. False if there was none.
+    fn release_reserve(&self) -> bool {
+        self.reserve.as_ref().is_some_and(|reserve| reserve.release())
     }
 
     /// A store over what the local worker keeps.
     #[must_use]
     pub fn embedded(runner: Arc<dyn Runner>) -> Self {
         let answers = Answers::OfRunner(Arc::clone(&runner).into());
-        Self { records: Records::Memory(Arc::new(Memory::new(runner))), answers }
+        Self { records: Records::Memory(Arc::new(Memory::new(runner))), answers, reserve: None }
     }
 
-    /// Makes a batch durable, all or nothing.
+    /// Makes a batch durable, all or nothing. A full disk is met with the reserve first.
     ///
     /// # Errors
     /// See [`StoreError`]; nothing of the batch is kept then.
     pub async fn commit(&self, effects: &Effects) -> Result<(), StoreError> {
         match &self.records {
-            Records::Sqlite(sqlite) => sqlite.commit(effects).await,
+            Records::Sqlite(sqlite) => match sqlite.commit(effects).await {
+                Err(StoreError::Full { .. }) if self.release_reserve() => sqlite.commit(effects).await,
+                committed => committed,
+            },
             Records::Memory(memory) => {
                 memory.commit(effects);
                 Ok(())
@@ -147,7 +186,11 @@ impl Store {
     /// # Errors
     /// See [`StoreError`].
     pub async fn keep_answer(&self, id: AttemptId, digest: &str, upload: Upload) -> Result<u64, StoreError> {
-        self.answers.keep(id, digest, upload).await
+        let kept = self.answers.keep(id, digest, upload).await;
+        if matches!(kept, Err(StoreError::Full { .. })) && self.release_reserve() {
+            tracing::info!(attempt = %id, "its answer finds room when it is sent again");
+        }
+        kept
     }
 
     /// Opens an attempt's answer. Returns its size in bytes too.
@@ -156,6 +199,47 @@ impl Store {
     /// See [`StoreError`].
     pub async fn answer(&self, id: AttemptId, digest: &str) -> Result<(tokio::fs::File, u64), StoreError> {
         self.answers.open(id, digest).await
+    }
+
+    /// Removes an attempt's events before number `below`, some at a time.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; what was removed until then stays removed.
+    pub async fn trim_events(&self, id: AttemptId, below: u64) -> Result<(), StoreError> {
+        match &self.records {
+            Records::Sqlite(sqlite) => sqlite.trim_events(id, below).await,
+            Records::Memory(_) => Ok(()),
+        }
+    }
+
+    /// Bytes of an attempt's events before number `below`.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn event_bytes(&self, id: AttemptId, below: u64) -> Result<u64, StoreError> {
+        match &self.records {
+            Records::Sqlite(sqlite) => sqlite.event_bytes(id, below).await,
+            Records::Memory(_) => Ok(0),
+        }
+    }
+
+    /// Removes what is left of forgotten attempts, and entries on workers that later ones have overtaken, in small
+    /// transactions. `needed` names the answers of attempts that are kept.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; what was removed until then stays removed.
+    pub async fn compact(&self, needed: &BTreeSet<String>) -> Result<(), StoreError> {
+        let Records::Sqlite(sqlite) = &self.records else { return Ok(()) };
+        for id in sqlite.forgotten().await? {
+            for digest in sqlite.answers_of(id).await? {
+                if !needed.contains(&digest) {
+                    self.answers.remove(&digest)?;
+                }
+            }
+            sqlite.remove_forgotten(id).await?;
+        }
+        sqlite.remove_overtaken().await?;
+        sqlite.shrink().await
     }
 
     /// Bytes free for everybody where the store lives; `None` where it keeps nothing itself.

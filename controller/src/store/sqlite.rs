@@ -8,15 +8,17 @@ use agent::event::Event;
 use agent::ids::AttemptId;
 use futures_util::TryStreamExt as _;
 use serde::de::DeserializeOwned;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::sqlite::{
+    SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
 use sqlx::{Connection as _, Row as _};
 
 use super::StoreError;
-use crate::event::Entry;
+use crate::event::{Entry, Event as Happened};
 use crate::reactor::Effects;
 
 /// Scripts that bring a database from schema `index` to `index + 1`. Never edited, only added to.
-const MIGRATIONS: &[&str] = &[include_str!("schema_1.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("schema_1.sql"), include_str!("schema_2.sql")];
 /// A read stops after so many bytes of events.
 const STRETCH_BYTES: usize = 1 << 20;
 
@@ -24,8 +26,8 @@ const STRETCH_BYTES: usize = 1 << 20;
 pub(super) struct Sqlite {
     path: PathBuf,
     /// The one connection that writes.
-    writer: SqlitePool,
-    readers: SqlitePool,
+    pub(super) writer: SqlitePool,
+    pub(super) readers: SqlitePool,
 }
 
 impl Sqlite {
@@ -38,7 +40,11 @@ impl Sqlite {
             .foreign_keys(true)
             .busy_timeout(Duration::from_secs(10));
         let failed = |source| failure(path, source);
-        let writer = SqlitePoolOptions::new().max_connections(1).connect_with(options.clone()).await.map_err(failed)?;
+        let writer = SqlitePoolOptions::new()
+            .max_connections(1)
+            .connect_with(options.clone().auto_vacuum(SqliteAutoVacuum::Incremental))
+            .await
+            .map_err(failed)?;
         let sqlite = Self {
             path: path.to_owned(),
             writer,
@@ -65,11 +71,15 @@ impl Sqlite {
         Ok(())
     }
 
-    fn failed(&self, source: sqlx::Error) -> StoreError {
+    pub(super) fn failed(&self, source: sqlx::Error) -> StoreError {
         failure(&self.path, source)
     }
 
-    fn parse<T: DeserializeOwned>(&self, text: &str, place: impl FnOnce() -> String) -> Result<T, StoreError> {
+    pub(super) fn parse<T: DeserializeOwned>(
+        &self,
+        text: &str,
+        place: impl FnOnce() -> String,
+    ) -> Result<T, StoreError> {
         serde_json::from_str(text).map_err(|error| StoreError::Damaged {
             path: self.path.clone(),
             place: place(),
@@ -105,32 +115,51 @@ impl Sqlite {
         }
         for entry in &effects.journal {
             let text = serde_json::to_string(entry).map_err(unserializable)?;
-            sqlx::query("INSERT INTO journal (seq, body) VALUES (?, ?)")
+            sqlx::query("INSERT INTO journal (seq, body, attempt, worker) VALUES (?, ?, ?, ?)")
                 .bind(number(entry.seq))
                 .bind(text)
+                .bind(entry.event.attempt().map(|id| id.to_string()))
+                .bind(entry.event.worker().map(ToString::to_string))
                 .execute(&mut *transaction)
                 .await
                 .map_err(failed)?;
+            if let Happened::Forgotten { attempt } = &entry.event {
+                sqlx::query("INSERT OR IGNORE INTO forgotten (attempt) VALUES (?)")
+                    .bind(attempt.to_string())
+                    .execute(&mut *transaction)
+                    .await
+                    .map_err(failed)?;
+            }
         }
         transaction.commit().await.map_err(failed)
     }
 
     pub(super) async fn journal(&self) -> Result<Vec<Entry>, StoreError> {
-        let mut rows = sqlx::query("SELECT seq, body FROM journal ORDER BY seq").fetch(&self.writer);
+        let damaged = |place: String, reason: &str| StoreError::Damaged {
+            path: self.path.clone(),
+            place,
+            reason: reason.to_owned(),
+        };
+        let mut connection = self.writer.acquire().await.map_err(|source| self.failed(source))?;
+        let counted = sqlx::query("SELECT entries FROM compacted").fetch_one(&mut *connection).await;
+        let removed: i64 = counted.and_then(|row| row.try_get(0)).map_err(|source| self.failed(source))?;
+        let mut rows = sqlx::query("SELECT seq, body FROM journal ORDER BY seq").fetch(&mut *connection);
         let mut entries: Vec<Entry> = Vec::new();
         while let Some(row) = rows.try_next().await.map_err(|source| self.failed(source))? {
             let seq: i64 = row.try_get(0).map_err(|source| self.failed(source))?;
             let text: &str = row.try_get(1).map_err(|source| self.failed(source))?;
             let entry: Entry = self.parse(text, || format!("journal entry {seq}"))?;
-            let expected = entries.len() as u64 + 1;
-            if entry.seq != expected {
-                return Err(StoreError::Damaged {
-                    path: self.path.clone(),
-                    place: format!("journal entry {expected}"),
-                    reason: "it is missing".to_owned(),
-                });
+            if entry.seq != u64::try_from(seq).unwrap_or(0) {
+                return Err(damaged(format!("journal entry {seq}"), "it carries another number"));
             }
             entries.push(entry);
+        }
+        // Each number was written once: what is not here was removed on purpose, or is missing.
+        let newest = entries.last().map_or(0, |entry| entry.seq);
+        let known = entries.len() as u64 + u64::try_from(removed).unwrap_or(0);
+        if known != newest {
+            let hole = (1..).zip(&entries).find(|(number, entry)| *number != entry.seq).map_or(newest, |(at, _)| at);
+            return Err(damaged(format!("journal entry {hole}"), "an entry is missing"));
         }
         Ok(entries)
     }
@@ -167,7 +196,7 @@ impl Sqlite {
     }
 }
 
-fn number(seq: u64) -> i64 {
+pub(super) fn number(seq: u64) -> i64 {
     i64::try_from(seq).unwrap_or(i64::MAX)
 }
 

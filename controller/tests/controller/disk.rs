@@ -1,5 +1,6 @@
 //! Full disks and killed processes.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use controller::client::Client;
 use nix::mount::{MsFlags, mount, umount};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
+use crate::desk::Desk;
 use crate::scripted::{Heard, Scripted};
 use crate::support::{Served, drain, numbers, quick, soon, submission};
 
@@ -33,6 +35,22 @@ impl SmallDisk {
 
     fn grow(&self, size: &str) {
         self.mount(MsFlags::MS_REMOUNT, size);
+    }
+}
+
+impl SmallDisk {
+    /// Takes every byte that is left.
+    fn fill(&self) -> std::path::PathBuf {
+        let path = self.dir.path().join("somebody-elses");
+        let mut file = std::fs::File::create(&path).unwrap();
+        let piece = vec![1; 4096];
+        while file.write_all(&piece).is_ok() {}
+        path
+    }
+
+    fn free(&self) -> u64 {
+        let stat = nix::sys::statvfs::statvfs(self.dir.path()).unwrap();
+        stat.blocks_available() * stat.fragment_size()
     }
 }
 
@@ -85,6 +103,70 @@ async fn below_the_reserve_nothing_new_is_admitted() {
     let error = served.transport().json::<serde_json::Value>(call).await.unwrap_err();
     assert!(error.is(code::STORAGE_FULL), "{error}");
     assert_eq!(served.client().attempts(None, 10).await.unwrap().items, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_admitted_attempt_ends_on_a_full_disk_and_nothing_new_is_admitted_until_there_is_space() {
+    let disk = SmallDisk::new("32m");
+    let served = Served::start_with(disk.dir.path(), "127.0.0.1:0", quick(), 6 << 20);
+    let worker = Scripted::new(1);
+    let _stop = served.connect("w1", worker.clone());
+    let client = served.client();
+    let (id, submit) = submission();
+    client.submit(&submit).await.unwrap();
+    worker.until_offered(id).await;
+    worker.start(id);
+    let others = disk.fill();
+    assert_eq!(disk.free(), 0);
+    let long = "x".repeat(20_000);
+    for n in 0..100 {
+        worker.text(id, &format!("{n} {long}"));
+    }
+    let answer = vec![b'a'; 500_000];
+    worker.end(id, "complete", Some(&answer));
+    let events = drain(client.follow(id, 0)).await;
+    assert_eq!(numbers(&events), (1..=102).collect::<Vec<_>>());
+    assert_eq!(client.receipt(id).await.unwrap()["status"], "complete");
+    assert_eq!(crate::support::read(client.answer(id).await.unwrap()).await, answer);
+    let (second, submit) = submission();
+    let refused = client.submit(&submit).await.unwrap_err();
+    assert!(refused.is(code::STORAGE_FULL), "{refused}");
+    std::fs::remove_file(others).unwrap();
+    client.submit(&submit).await.unwrap();
+    assert_eq!(client.attempt(second).await.unwrap().attempt, second);
+    assert_eq!(disk.dir.path().join("reserve").metadata().unwrap().len(), 6 << 20, "set aside again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_is_killed_on_a_full_disk_starts_there_again_and_has_everything() {
+    let disk = SmallDisk::new("32m");
+    let mut served = Served::start_with(disk.dir.path(), "127.0.0.1:0", quick(), 6 << 20);
+    let address = served.address.trim_start_matches("http://").to_owned();
+    let worker = Scripted::new(1);
+    let _stop = served.connect("w1", worker.clone());
+    let client = served.client();
+    let (id, submit) = submission();
+    client.submit(&submit).await.unwrap();
+    worker.until_offered(id).await;
+    let _others = disk.fill();
+    served.kill();
+    let _served = Served::start_with(disk.dir.path(), &address, quick(), 6 << 20);
+    worker.end(id, "complete", None);
+    assert_eq!(drain(client.follow(id, 0)).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_lane_that_a_full_controller_does_not_admit_has_an_exit_code_of_its_own_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::start_with(dir.path(), "127.0.0.1:0", quick(), u64::MAX);
+    let desk = Desk::at(&served);
+    let words = "run --mode read-only --parent codex --provider claude --model opus --effort high --prompt prompt.md \
+                 --cwd repo --output new/out.md --receipt new/receipt.json";
+    let seen = desk.run(&words.split_whitespace().collect::<Vec<_>>()).await;
+    assert_eq!((seen.code(), seen.out().as_str()), (74, ""), "{}", seen.err());
+    assert!(seen.err().contains("disk is full"), "{}", seen.err());
+    assert!(!desk.path("new").exists());
+    assert_eq!(std::fs::read_dir(desk.path("state/clients")).unwrap().count(), 0);
 }
 
 /// The real program as a process of its own.

@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on says where")]
 
 mod api;
+mod desk;
 mod disk;
 mod embedded;
+mod lost;
 mod openapi;
+mod operators;
 mod properties;
 mod restart;
 mod schedule;

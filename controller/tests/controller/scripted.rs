@@ -33,7 +33,16 @@ pub(crate) struct Scripted {
 
 impl Scripted {
     pub(crate) fn new(capacity: u32) -> Arc<Self> {
-        let facts = WorkerFacts { store: uuid::Uuid::new_v4(), capacity, ..WorkerFacts::default() };
+        Self::with(WorkerFacts { capacity, ..WorkerFacts::default() })
+    }
+
+    pub(crate) fn labelled(capacity: u32, name: &str, value: &str) -> Arc<Self> {
+        let labels = BTreeMap::from([(name.to_owned(), value.to_owned())]);
+        Self::with(WorkerFacts { capacity, labels, ..WorkerFacts::default() })
+    }
+
+    fn with(facts: WorkerFacts) -> Arc<Self> {
+        let facts = WorkerFacts { store: uuid::Uuid::new_v4(), ..facts };
         Arc::new(Self {
             dir: tempfile::tempdir().unwrap(),
             facts,

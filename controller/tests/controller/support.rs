@@ -85,13 +85,22 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn start(dir: &Path, listen: &str, timing: Timing) -> Self {
-        Self::start_with(dir, listen, timing, 64 << 20)
+        Self::start_with(dir, listen, timing, 1 << 20)
     }
 
     pub(crate) fn start_with(dir: &Path, listen: &str, timing: Timing, reserve: u64) -> Self {
+        Self::start_as(dir, listen, |config| {
+            config.timing = timing;
+            config.reserve = reserve;
+        })
+    }
+
+    /// With settings of the test's own.
+    pub(crate) fn start_as(dir: &Path, listen: &str, change: impl FnOnce(&mut ServeConfig)) -> Self {
         let mut config = ServeConfig::new(listen.parse::<Listen>().unwrap(), dir);
-        config.timing = timing;
-        config.reserve = reserve;
+        config.timing = quick();
+        config.reserve = 0;
+        change(&mut config);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         // Not on this thread: the caller has a runtime already.
         let (send, receive) = std::sync::mpsc::channel();

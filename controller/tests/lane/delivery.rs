@@ -10,7 +10,7 @@ use agent::wire::attempt::{CancelSignal, Submit};
 use bytes::Bytes;
 use controller::cli::output::Talk;
 use controller::cli::run::deliver::deliver;
-use controller::cli::run::drive::{Ended, drive};
+use controller::cli::run::drive::{Ended, OnLost, drive};
 use controller::cli::run::lane::{Lane, News};
 use controller::cli::run::options;
 use controller::cli::run::reserve::Reservation;
@@ -83,7 +83,8 @@ async fn the_first_signal_cancels_once_and_the_receipt_is_waited_for() {
     let (signal, seen) = watch::channel(None);
     signal.send(Some(CancelSignal::Terminate)).unwrap();
     let mut latch = Latch::of(seen);
-    let ended = drive(&lane, AttemptId::generate(), &mut latch, &Reporter::off(), Talk::SILENT).await.unwrap();
+    let ended =
+        drive(&lane, AttemptId::generate(), &mut latch, &Reporter::off(), (Talk::SILENT, OnLost::Wait)).await.unwrap();
     assert_eq!(ended, Ended { receipt: json!({"status": "cancelled"}), answer_bytes: None });
     assert_eq!(*lane.cancels.lock().unwrap(), [CancelSignal::Terminate]);
 }

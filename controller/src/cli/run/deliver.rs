@@ -11,10 +11,10 @@ use agent::receipt::{
     launcher_evidence, pretty_value, status_of,
 };
 use futures_util::stream::StreamExt as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::drive::Ended;
+use super::drive::{Ended, Unseen};
 use super::lane::Lane;
 use super::reserve::Reserved;
 use super::signals::Latch;
@@ -47,6 +47,15 @@ pub async fn deliver(
             settle(failed, output, receipt)
         }
     }
+}
+
+/// Writes the receipt of an attempt whose output file is gone: an answer that was delivered is lost.
+pub fn deliver_receipt(ended: Ended, gone: &io::Error, receipt: &mut Reserved) -> Settled {
+    let value = match Receipt::from_value(&ended.receipt) {
+        Ok(complete) if complete.status.delivered() => lost_answer(complete, gone).to_value(),
+        _ => ended.receipt,
+    };
+    write(value, receipt)
 }
 
 /// A lane that is over, its files in place.
@@ -147,6 +156,19 @@ pub struct Failure {
     pub detail: String,
     /// The model may have run.
     pub started: bool,
+}
+
+/// Receipt of an attempt whose end nobody here saw: it may have started, and no child of it is known to have settled.
+#[must_use]
+pub fn unseen(assignment: &Assignment, why: &Unseen, latch: &Latch) -> Receipt {
+    let reason = output::chain(why);
+    let failure = Failure { evidence: "Error".to_owned(), detail: reason.clone(), started: true };
+    let mut receipt = launcher_failure(assignment, failure, latch);
+    if let (Unseen::Lost(_), Status::ChildFailed, Some(error)) = (why, receipt.status, &mut receipt.error) {
+        error.message = reason;
+    }
+    receipt.additive.insert("attempt".to_owned(), json!(assignment.attempt));
+    receipt
 }
 
 /// Its receipt (runner 2.7).

@@ -1,15 +1,16 @@
 //! Follows an attempt to its end: events become progress and talk, the first signal becomes a cancel.
 
 use agent::event::EventBody;
-use agent::ids::AttemptId;
+use agent::ids::{AttemptId, WorkerId};
 use agent::progress::{Change, Reporter};
 use agent::transport::CallError;
+use agent::wire::attempt::AttemptState;
 use futures_util::future::BoxFuture;
 use futures_util::stream::StreamExt as _;
 use serde_json::Value;
 
 use super::feed::Feed;
-use super::lane::{Lane, News};
+use super::lane::{Lane, News, word};
 use super::signals::{Latch, in_progress};
 use crate::cli::output::Talk;
 
@@ -22,22 +23,74 @@ pub struct Ended {
     pub answer_bytes: Option<u64>,
 }
 
-/// Waits for the terminal event. A signal is passed on once, and the wait goes on for the settled receipt.
+/// What a waiting client does when the controller has given up on the worker of a started attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum OnLost {
+    /// Goes on waiting for the worker to come back.
+    #[default]
+    Wait,
+    /// Ends with a receipt that claims no settled child.
+    Fail,
+}
+
+/// The worker went away with the attempt, and nobody waits for it any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    pub worker: WorkerId,
+    /// Silent for so long that the controller calls the attempt interrupted.
+    pub interrupted: bool,
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = if self.interrupted { "lost" } else { "unreachable" };
+        write!(f, "worker {} is {state}; the attempt may still go on there, and its late receipt counts", self.worker)
+    }
+}
+
+/// The end of an attempt was not seen.
+#[derive(Debug, thiserror::Error)]
+pub enum Unseen {
+    /// What waiting does not cure: the controller does not know the attempt, refuses us, or never took a cancel.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("{0}")]
+    Lost(Lost),
+}
+
+/// The worker that holds the attempt and is silent.
+fn lost(state: &AttemptState) -> Option<Lost> {
+    match state {
+        AttemptState::Unreachable { worker, .. } => Some(Lost { worker: worker.clone(), interrupted: false }),
+        AttemptState::Interrupted { worker, .. } => Some(Lost { worker: worker.clone(), interrupted: true }),
+        _ => None,
+    }
+}
+
+/// Waits for the terminal event. A signal is passed on once, and the wait goes on for the settled receipt, unless the
+/// worker is away.
 ///
 /// # Errors
-/// What waiting does not cure: the controller does not know the attempt, or refuses us.
+/// See [`Unseen`].
 pub async fn drive(
     lane: &dyn Lane,
     attempt: AttemptId,
     latch: &mut Latch,
     progress: &Reporter,
-    talk: Talk,
-) -> Result<Ended, CallError> {
+    (talk, on_lost): (Talk, OnLost),
+) -> Result<Ended, Unseen> {
     let mut news = lane.follow(attempt, 0);
     let mut feed = Feed::default();
     let mut cancelling: Option<BoxFuture<'_, Result<(), CallError>>> = None;
     let mut asked = false;
+    let mut away: Option<Lost> = None;
     loop {
+        if let Some(lost) = &away {
+            let cancelled = asked && cancelling.is_none();
+            if cancelled || (on_lost == OnLost::Fail && lost.interrupted) {
+                return Err(Unseen::Lost(lost.clone()));
+            }
+        }
         let told = tokio::select! {
             biased;
             signal = latch.first(), if !asked => {
@@ -49,8 +102,11 @@ pub async fn drive(
             }
             answer = wait(&mut cancelling) => {
                 cancelling = None;
-                if let Err(error) = answer {
-                    talk.say(&format!("the cancel was not taken: {error}"));
+                match answer {
+                    Ok(()) => {}
+                    // It was asked for some time already: nobody who cancels waits for ever.
+                    Err(error) if error.is_passing() => return Err(error.into()),
+                    Err(error) => talk.say(&format!("the cancel was not taken: {error}")),
                 }
                 continue;
             }
@@ -73,9 +129,15 @@ pub async fn drive(
                     progress.record(change);
                 }
             }
+            Some(Ok(News::State(state))) => {
+                if let Some(word) = word(&state) {
+                    talk.say(&word);
+                }
+                away = lost(&state);
+            }
             Some(Ok(News::Word(word))) => talk.say(&word),
-            Some(Err(error)) => return Err(error),
-            None => return Err(CallError::Lost { source: "the events ended without a receipt".into() }),
+            Some(Err(error)) => return Err(error.into()),
+            None => return Err(CallError::Lost { source: "the events ended without a receipt".into() }.into()),
         }
     }
 }

@@ -29,6 +29,9 @@ Where and how it runs:
   --memory SIZE  --pids N  --cpus N  --output-limit SIZE  --scratch SIZE
   --allow-host HOST[:PORT]          beside the driver's own; may be repeated
   --controller URL                  send the lane there instead of to this machine's engine
+  --require LABEL=VALUE             the controller's worker must carry it; may be repeated
+  --on-lost wait|fail               when the worker of a started attempt is lost: wait for it (default), or end
+                                    with a receipt that claims no settled child
   --token-file FILE                 proves who we are to the controller
   --state-dir DIR                   where attempts are kept
   --verbose, --quiet                talk on stderr: always, never; else on a terminal

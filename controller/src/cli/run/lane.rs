@@ -18,7 +18,9 @@ pub enum News {
     Event(Event),
     /// A live event; some are missed.
     Live(EventBody),
-    /// Something for people: waiting, unreachable, reconnecting.
+    /// The controller's idea of the attempt changed.
+    State(AttemptState),
+    /// Something for people: reconnecting.
     Word(String),
 }
 
@@ -44,14 +46,15 @@ impl Lane for Client {
 
     fn follow(&self, attempt: AttemptId, after: u64) -> BoxStream<'static, Result<News, CallError>> {
         let news = Self::follow(self, attempt, after);
-        news.filter_map(async |told| match told {
-            Ok(Told::Event(event)) => Some(Ok(News::Event(event))),
-            Ok(Told::Live(body)) => Some(Ok(News::Live(body))),
-            Ok(Told::State(view)) => word(&view.state).map(|word| Ok(News::Word(word))),
-            Ok(Told::Lost { reason, retry_in }) => {
-                Some(Ok(News::Word(format!("{reason}; trying again in {} ms", retry_in.as_millis()))))
-            }
-            Err(error) => Some(Err(error)),
+        news.map(|told| {
+            told.map(|told| match told {
+                Told::Event(event) => News::Event(event),
+                Told::Live(body) => News::Live(body),
+                Told::State(view) => News::State(view.state),
+                Told::Lost { reason, retry_in } => {
+                    News::Word(format!("{reason}; trying again in {} ms", retry_in.as_millis()))
+                }
+            })
         })
         .boxed()
     }
@@ -73,15 +76,16 @@ impl Lane for Client {
 }
 
 /// What a state means for somebody who waits; `None` where events tell more.
-fn word(state: &AttemptState) -> Option<String> {
+#[must_use]
+pub fn word(state: &AttemptState) -> Option<String> {
     match state {
         AttemptState::Queued { position, reason } => Some(format!("queued at {position}: {reason}")),
         AttemptState::Offered { worker, .. } => Some(format!("offered to worker {worker}")),
         AttemptState::Unreachable { worker, .. } => {
-            Some(format!("worker {worker} cannot be reached; the attempt may go on"))
+            Some(format!("unreachable: worker {worker} is silent; the attempt may go on there, waiting"))
         }
         AttemptState::Interrupted { worker, .. } => {
-            Some(format!("worker {worker} is lost; a late receipt still counts"))
+            Some(format!("interrupted: worker {worker} is lost; a late receipt still counts, waiting"))
         }
         AttemptState::Running { .. } | AttemptState::Ended { .. } => None,
     }

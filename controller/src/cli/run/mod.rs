@@ -24,10 +24,11 @@ use agent::driver::{STRICT_EVIDENCE, strict_reason};
 use agent::progress::{Reporter, State, system_tokens};
 use agent::receipt::{Receipt, ReceiptError, Status, launcher_evidence};
 use agent::wire::attempt::Submit;
+use agent::wire::error::code::STORAGE_FULL;
 use time::OffsetDateTime;
 
-use self::deliver::{Failure, Settled, deliver, launcher_failure, settle};
-use self::drive::drive;
+use self::deliver::{Failure, Settled, deliver, launcher_failure, settle, unseen};
+use self::drive::{OnLost, Unseen, drive};
 use self::options::{Options, UsageError};
 use self::reserve::{Reservation, canonical};
 use self::signals::Latch;
@@ -56,6 +57,21 @@ fn refused(error: &UsageError, compatible: bool) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
+/// Exit code of a lane that the controller's full disk does not admit: the same call may succeed later.
+const FULL: u8 = 74;
+
+/// A lane that was not taken: nothing of it is left.
+enum Untaken {
+    Usage(UsageError),
+    Full(String),
+}
+
+impl From<UsageError> for Untaken {
+    fn from(error: UsageError) -> Self {
+        Self::Usage(error)
+    }
+}
+
 /// A lane that passed every check and has touched nothing yet.
 struct Checked {
     options: Options,
@@ -80,9 +96,15 @@ fn prepare(
     let Some(options) = options::read(&words, compatible, &here)? else { return Ok(None) };
     check::check(&options)?;
     let config = Config::load(environment).map_err(|error| UsageError(error.to_string()))?;
-    let config = overridden(config, &options);
+    let mut config = overridden(config, &options);
+    if config.controller.is_none() {
+        if !options.own.require.is_empty() {
+            return options::refuse("require needs a controller: labels are its workers'");
+        }
+        config.require.clear(); // this machine runs its own lanes
+    }
     let assignment = plan::assignment(&options, &config, environment, entered)?;
-    let mounts = assignment.contract == Contract::Legacy && plan::will_need_engine(&assignment);
+    let mounts = assignment.contract == Contract::Legacy && plan::will_need_engine(&assignment, &config);
     if config.controller.is_none() && mounts {
         let private = [config.state_dir.clone()];
         agent::worktree::check_place(Path::new(&options.cwd), &private).map_err(|error| UsageError(chain(&error)))?;
@@ -123,7 +145,13 @@ impl Checked {
             Err(error) => {
                 progress.finish(false).await;
                 reservation.give_back();
-                return Err(error);
+                return match error {
+                    Untaken::Usage(error) => Err(error),
+                    Untaken::Full(message) => {
+                        output::line(&format!("error: {message}"));
+                        Ok(ExitCode::from(FULL))
+                    }
+                };
             }
         };
         progress.finish(settled.written).await;
@@ -145,7 +173,7 @@ impl Checked {
         reservation: &mut Reservation,
         latch: &mut Latch,
         progress: &Reporter,
-    ) -> Result<Settled, UsageError> {
+    ) -> Result<Settled, Untaken> {
         let (output, receipt) = (&mut reservation.output, &mut reservation.receipt);
         if self.assignment.contract == Contract::Strict {
             return Ok(settle(strict(&self.assignment).to_value(), output, receipt));
@@ -163,7 +191,7 @@ impl Checked {
             adopt::in_background(&self.config);
         }
         let refused = |error: &dyn std::error::Error| UsageError(chain(error));
-        let engine = plan::will_need_engine(&self.assignment) && latch.seen().is_none();
+        let engine = plan::will_need_engine(&self.assignment, &self.config) && latch.seen().is_none();
         let connection =
             connect::open(&self.config, engine, Adoption::Nothing).await.map_err(|error| refused(&error))?;
         let attempt = self.assignment.attempt;
@@ -175,12 +203,14 @@ impl Checked {
             token_file: self.config.controller.as_ref().and_then(|address| address.token_file.clone()),
             output: FileRecord::of(output),
             receipt: FileRecord::of(receipt),
+            assignment: Some(Box::new(self.assignment.to_remember())),
+            on_lost_fail: self.options.own.on_lost == OnLost::Fail,
         };
         let held = match Records::of(&self.config.state_dir).hold(record) {
             Ok(held) => held,
             Err(error) => {
                 connection.close().await;
-                return Err(refused(&error));
+                return Err(refused(&error).into());
             }
         };
         let settled = self.submit_and_follow(&connection, (output, receipt), latch, progress).await;
@@ -197,31 +227,33 @@ impl Checked {
         files: (&mut reserve::Reserved, &mut reserve::Reserved),
         latch: &mut Latch,
         progress: &Reporter,
-    ) -> Result<Settled, UsageError> {
+    ) -> Result<Settled, Untaken> {
         let attempt = self.assignment.attempt;
         let lane = connection.lane();
-        if let Err(error) = lane.submit(&Submit::new(self.assignment.clone())).await {
-            if error.code().is_some() {
-                return Err(UsageError(chain(&error))); // an answer: it was not taken
+        let labels = self.config.require.iter().chain(&self.options.own.require);
+        let labels = labels.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let submit = Submit { labels, ..Submit::new(self.assignment.clone()) };
+        if let Err(error) = lane.submit(&submit).await {
+            if error.is(STORAGE_FULL) {
+                return Err(Untaken::Full(chain(&error)));
             }
-            let failed = launcher_failure(&self.assignment, unseen(&error), latch);
+            if error.code().is_some() {
+                return Err(UsageError(chain(&error)).into()); // an answer: it was not taken
+            }
+            tracing::error!(%attempt, error = %chain(&error), "whether it was taken is not known");
+            let failed = unseen(&self.assignment, &Unseen::Call(error), latch);
             return Ok(settle(failed.to_value(), files.0, files.1));
         }
         self.talk.say(&format!("attempt {attempt}; after a crash: laneyard attach {attempt}"));
-        match drive(lane, attempt, latch, progress, self.talk).await {
+        match drive(lane, attempt, latch, progress, (self.talk, self.options.own.on_lost)).await {
             Ok(ended) => Ok(deliver(lane, attempt, ended, files).await),
             Err(error) => {
                 tracing::error!(%attempt, error = %chain(&error), "the attempt's end was not seen");
-                let failed = launcher_failure(&self.assignment, unseen(&error), latch);
+                let failed = unseen(&self.assignment, &error, latch);
                 Ok(settle(failed.to_value(), files.0, files.1))
             }
         }
     }
-}
-
-/// The controller was lost for good: what became of the attempt is not known here.
-fn unseen(error: &agent::transport::CallError) -> Failure {
-    Failure { evidence: "Error".to_owned(), detail: chain(error), started: true }
 }
 
 /// The answer to a strict lane: nothing is launched (runner 8.3).

@@ -1,5 +1,6 @@
 //! What a lane was asked for: the flags, read and checked one by one in the documented order (runner 1.2).
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use agent::container::discover::EngineChoice;
@@ -9,7 +10,9 @@ use agent::egress::HostPort;
 use agent::ids::InstanceId;
 use agent::transport::Endpoint;
 use bytesize::ByteSize;
+use clap::ValueEnum as _;
 
+use super::drive::OnLost;
 use super::flags::{Flag, FlagError, Given, parse};
 
 /// Flags of both names.
@@ -43,6 +46,8 @@ const OWN: &[Flag] = &[
     Flag::value("output-limit"),
     Flag::value("scratch"),
     Flag::value("allow-host"),
+    Flag::value("require"),
+    Flag::value("on-lost"),
     Flag::value("controller"),
     Flag::value("token-file"),
     Flag::value("state-dir"),
@@ -109,6 +114,9 @@ pub struct Own {
     pub output_limit: Option<u64>,
     pub scratch: Option<u64>,
     pub allow_hosts: Vec<String>,
+    /// Labels that the worker must carry.
+    pub require: BTreeMap<String, String>,
+    pub on_lost: OnLost,
     pub controller: Option<String>,
     pub token_file: Option<PathBuf>,
     pub state_dir: Option<PathBuf>,
@@ -193,6 +201,8 @@ fn own(given: &Given, here: &Path) -> Result<Own, UsageError> {
         output_limit: size(given, "output-limit")?,
         scratch: size(given, "scratch")?,
         allow_hosts,
+        require: given.all("require").map(label).collect::<Result<_, _>>()?,
+        on_lost: given.last("on-lost").map_or(Ok(OnLost::Wait), on_lost)?,
         controller: given.last("controller").map(|url| url.trim_end_matches('/').to_owned()),
         token_file: file("token-file"),
         state_dir: file("state-dir"),
@@ -209,6 +219,17 @@ where
 {
     let read = |text: &str| text.parse().map_err(|error| UsageError(format!("{name}: {error}")));
     given.last(name).map(read).transpose()
+}
+
+fn label(text: &str) -> Result<(String, String), UsageError> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.trim().to_owned())),
+        _ => refuse(format!("require must be a label such as zone=eu, not `{text}`")),
+    }
+}
+
+fn on_lost(text: &str) -> Result<OnLost, UsageError> {
+    OnLost::from_str(text, false).map_err(|_| UsageError("on-lost must be one of: wait, fail".to_owned()))
 }
 
 fn size(given: &Given, name: &str) -> Result<Option<u64>, UsageError> {
@@ -336,6 +357,8 @@ mod tests {
             ("--engine podmann", "engine: `podmann` names no engine"),
             ("--engine tcp://10.0.0.1:2375", "engine: `tcp://10.0.0.1:2375` names no engine: tcp:// is not supported"),
             ("--instance a/b", "instance: `a/b` is not an id"),
+            ("--require zone", "require must be a label such as zone=eu, not `zone`"),
+            ("--on-lost maybe", "on-lost must be one of: wait, fail"),
         ] {
             let message = read_line(&format!("{FULL} {flags}"), false).unwrap_err().to_string();
             assert!(message.contains(part), "{message}");

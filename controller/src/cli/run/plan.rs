@@ -24,7 +24,10 @@ pub fn assignment(
 ) -> Result<Assignment, UsageError> {
     let own = &options.own;
     let mut passed = passed(options, environment);
-    let mut extra_hosts = own.allow_hosts.clone();
+    if own.instance.is_some() && config.controller.is_some() {
+        // The account is the worker's: nothing of ours goes into its attempts.
+        passed.clear();
+    }
     if let Some(id) = &own.instance
         && config.controller.is_none()
     {
@@ -39,8 +42,6 @@ pub fn assignment(
                 instance.driver, options.provider
             ));
         }
-        passed.extend(instance.environment.clone());
-        extra_hosts.extend(instance.hosts.clone());
     }
     Ok(Assignment {
         attempt: AttemptId::generate(),
@@ -72,7 +73,7 @@ pub fn assignment(
         image: own.image.clone().or_else(|| config.images.get(&options.provider).cloned()),
         limits: limits(options, config)?,
         inner_sandbox: own.inner_sandbox.unwrap_or(config.inner_sandbox),
-        extra_hosts,
+        extra_hosts: own.allow_hosts.clone(),
     })
 }
 
@@ -101,7 +102,10 @@ fn limits(options: &Options, config: &Config) -> Result<Limits, UsageError> {
 /// False for a lane that ends before any container: blocked by the spend policy, or too late already. Such a lane gets
 /// its receipt on a machine without an engine too.
 #[must_use]
-pub fn will_need_engine(assignment: &Assignment) -> bool {
+pub fn will_need_engine(assignment: &Assignment, config: &Config) -> bool {
+    let account = assignment.instance.as_ref().and_then(|id| config.instances.get(id));
+    let with_account = account.filter(|_| config.controller.is_none()).map(|account| account.applied_to(assignment));
+    let assignment = with_account.as_ref().unwrap_or(assignment);
     let late = assignment.timeout().is_some_and(|limit| OffsetDateTime::now_utc() - assignment.started_at >= limit);
     let blocked = assignment.api_spend == Some(ApiSpend::Deny)
         && lane(assignment).is_some_and(|(driver, lane)| driver.billing_guard(&lane).is_some());

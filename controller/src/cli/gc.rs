@@ -1,0 +1,95 @@
+//! `laneyard gc`: takes away what the retention rules do not keep, here and at the controller.
+
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use agent::attempt::directory::StateDir;
+use agent::config::Config;
+use agent::retention::{Item, attempts};
+use bytesize::ByteSize;
+use serde_json::json;
+
+use super::table::columns;
+use super::{FAILED, connect, output};
+
+/// Remove what the retention rules do not keep: of this machine's attempts, and of the controller's if one is configured.
+#[derive(Debug, clap::Args)]
+pub struct Gc {
+    /// Only say what would go.
+    #[arg(long)]
+    dry_run: bool,
+    /// One JSON object a line.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Gc {
+    /// Removes and lists; what could not be removed is told on stderr and makes the command fail.
+    ///
+    /// # Errors
+    /// The state directory cannot be listed, or the controller cannot be asked.
+    pub async fn run(self, config: &Config) -> anyhow::Result<ExitCode> {
+        let (here, whole) = self.here(config)?;
+        let mut all: Vec<(&str, Item)> = here.into_iter().map(|item| ("here", item)).collect();
+        if config.controller.is_some() {
+            let collected = connect::remote(config)?.collect(self.dry_run).await?;
+            all.extend(collected.items.into_iter().map(|item| ("controller", item)));
+        }
+        self.show(&all)?;
+        Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+    }
+
+    fn here(&self, config: &Config) -> anyhow::Result<(Vec<Item>, bool)> {
+        // Opening would create it: a machine without attempts stays untouched.
+        if !config.state_dir.join("attempts").is_dir() {
+            return Ok((Vec::new(), true));
+        }
+        let state = StateDir::open(&config.state_dir)?;
+        let planned = attempts::plan(&state, &config.retention, SystemTime::now())?;
+        if self.dry_run {
+            return Ok((planned, true));
+        }
+        attempts::sweep(&state);
+        let (mut gone, mut whole) = (Vec::new(), true);
+        for item in planned {
+            match attempts::remove(&state, &item) {
+                Ok(true) => gone.push(item),
+                Ok(false) => {}
+                Err(error) => {
+                    output::failure(&error);
+                    whole = false;
+                }
+            }
+        }
+        Ok((gone, whole))
+    }
+
+    fn show(&self, all: &[(&str, Item)]) -> anyhow::Result<()> {
+        if self.json {
+            for (place, item) in all {
+                let mut value = serde_json::to_value(item)?;
+                value["place"] = json!(place);
+                output::data(&value.to_string());
+            }
+        } else if !all.is_empty() {
+            output::raw(&columns(&all.iter().map(|(place, item)| self.row(place, item)).collect::<Vec<_>>()));
+        }
+        Ok(())
+    }
+
+    fn row(&self, place: &str, item: &Item) -> Vec<String> {
+        let word = match (item.kept, self.dry_run) {
+            (true, _) => "kept",
+            (false, true) => "would remove",
+            (false, false) => "removed",
+        };
+        vec![
+            word.to_owned(),
+            item.kind.as_str().to_owned(),
+            item.subject.clone(),
+            ByteSize(item.bytes).to_string(),
+            place.to_owned(),
+            item.reason.clone(),
+        ]
+    }
+}

@@ -1,0 +1,110 @@
+//! What operators see and do from the command line: the queue, the workers.
+
+use agent::wire::attempt::AttemptState;
+
+use crate::desk::{Desk, ended};
+use crate::scripted::{Heard, Scripted};
+use crate::support::{Served, drain, quick, soon, submission, until_state};
+
+fn served() -> (tempfile::TempDir, Served) {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::start(dir.path(), "127.0.0.1:0", quick());
+    (dir, served)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_queue_shows_place_reason_submitter_and_age() {
+    let (_dir, served) = served();
+    let (desk, client) = (Desk::at(&served), served.client());
+    assert_eq!(desk.run(&["queue"]).await.out(), "");
+    let (first, submit) = submission();
+    client.submit(&submit).await.unwrap();
+    let (second, mut submit) = submission();
+    submit.labels.insert("zone".to_owned(), "moon".to_owned());
+    client.submit(&submit).await.unwrap();
+    let told = desk.run(&["queue", "--json"]).await.lines();
+    assert_eq!(told.len(), 2);
+    assert_eq!((&told[0]["position"], &told[0]["attempt"]), (&1.into(), &first.to_string().into()));
+    assert!(told[0]["reason"].as_str().unwrap().contains("no worker is registered"), "{told:?}");
+    assert!(told[1]["submitter"].is_string() && told[1]["ageSeconds"].is_u64(), "{told:?}");
+    let worker = Scripted::new(1);
+    let _stop = served.connect("w1", worker.clone());
+    worker.until_offered(first).await;
+    let text = desk.run(&["queue"]).await.out();
+    assert!(text.contains(&second.to_string()) && text.contains("no worker carries the label zone=moon"), "{text}");
+    assert!(text.starts_with("1  ") && text.lines().all(|line| line == line.trim_end()), "{text:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_that_requires_a_label_goes_only_to_a_worker_that_carries_it() {
+    let (_dir, served) = served();
+    let (desk, client) = (Desk::at(&served), served.client());
+    let (plain, far) = (Scripted::new(1), Scripted::labelled(1, "zone", "eu"));
+    let _plain = served.connect("plain", plain.clone());
+    let (child, id) = desk.lane(&client, &["--require", "zone=eu"]).await;
+    let waiting = until_state(
+        &client,
+        id,
+        |state| matches!(state, AttemptState::Queued { reason, .. } if reason.contains("zone=eu")),
+    )
+    .await;
+    assert!(matches!(waiting, AttemptState::Queued { position: 1, .. }));
+    let _far = served.connect("far", far.clone());
+    far.until_offered(id).await;
+    far.end(id, "complete", Some(b"from afar"));
+    assert_eq!(ended(child).await.code(), 0);
+    assert_eq!(std::fs::read(desk.path("out.md")).unwrap(), b"from afar");
+    assert_eq!(plain.offers(id), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_are_listed_drained_and_resumed() {
+    let (_dir, served) = served();
+    let desk = Desk::at(&served);
+    let worker = Scripted::labelled(2, "zone", "eu");
+    let stop = served.connect("w1", worker.clone());
+    let (id, submit) = submission();
+    served.client().submit(&submit).await.unwrap();
+    worker.until_offered(id).await;
+    let text = desk.run(&["workers", "list"]).await.out();
+    assert!(text.contains("w1  ready  1/2") && text.trim_end().ends_with("zone=eu"), "{text}");
+    let drained = desk.run(&["workers", "drain", "w1", "--json"]).await.lines();
+    assert_eq!((&drained[0]["state"], &drained[0]["holds"][0]), (&"draining".into(), &id.to_string().into()));
+    assert!(desk.run(&["workers", "resume", "w1"]).await.out().contains("ready"));
+    let unknown = desk.run(&["workers", "drain", "nobody"]).await;
+    assert_eq!(unknown.code(), 70);
+    assert!(unknown.err().contains("nobody"), "{}", unknown.err());
+    stop.cancel();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_holds_attempts_is_removed_only_on_purpose_and_its_late_receipt_still_counts() {
+    let (_dir, served) = served();
+    let (desk, client) = (Desk::at(&served), served.client());
+    let worker = Scripted::new(1);
+    let stop = served.connect("w1", worker.clone());
+    let (id, submit) = submission();
+    client.submit(&submit).await.unwrap();
+    worker.until_offered(id).await;
+    worker.start(id);
+    until_state(&client, id, |state| matches!(state, AttemptState::Running { started: true, .. })).await;
+    stop.cancel();
+    until_state(&client, id, |state| matches!(state, AttemptState::Unreachable { .. })).await;
+    let refused = desk.run(&["workers", "remove", "w1"]).await;
+    assert_eq!(refused.code(), 75);
+    let said = refused.err();
+    assert!(said.contains(&id.to_string()) && said.contains("interrupted") && said.contains("--abandon"), "{said}");
+    let removed = desk.run(&["workers", "remove", "w1", "--abandon"]).await;
+    assert_eq!(removed.code(), 0, "{}", removed.err());
+    assert!(removed.err().contains(&format!("abandoned: attempt {id}")), "{}", removed.err());
+    assert_eq!(desk.run(&["workers", "list"]).await.out(), "");
+    assert!(matches!(client.attempt(id).await.unwrap().state, AttemptState::Interrupted { started: true, .. }));
+    let other = Scripted::new(1);
+    let _other = served.connect("w2", other.clone());
+    worker.end(id, "complete", None);
+    let _back = served.connect("w1", worker.clone());
+    soon(drain(client.follow(id, 0))).await;
+    assert_eq!(client.receipt(id).await.unwrap()["status"], "complete");
+    worker.until(|heard| *heard == Heard::Release(id)).await;
+    assert_eq!((worker.offers(id), other.offers(id)), (1, 0), "what may have started is never started again");
+}
