@@ -14,6 +14,7 @@ pub mod eventlog; // an attempt's append-only log of them
 pub mod handoff; // what a final response asks of the parent
 pub mod ownership; // the text of the worker contract
 pub mod progress; // what a caller can watch before the receipt exists
+pub mod secret_file; // files of mode 0600
 pub mod wire; // what travels
 pub mod transport; // ways to the controller: HTTP or the same process
 pub mod driver; // one file per provider CLI: data in, data out
@@ -24,6 +25,7 @@ pub mod snapshot; // a working directory that travels, and a result on its way b
 pub mod doctor; // checks of this machine, as data
 pub mod attempt; // the state machine that joins them
 pub mod retention; // how long what is over is kept
+pub mod identity; // who this worker is: joined once, renewed for ever
 pub mod link; // our side of the connection to the controller
 pub mod worker; // accepts, drives, adopts, sweeps
 pub mod run; // `laneyard-agent run`: wiring only

@@ -1,7 +1,7 @@
 //! `laneyard-agent run`: wires state directory, engine, worker and link together, and ends them in order.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,13 +12,14 @@ use tracing::info;
 
 use crate::attempt::directory::StateDir;
 use crate::attempt::{Deps, EngineSource};
-use crate::config::{Config, Instance};
+use crate::config::{Config, ControllerAddress, Instance, Proof};
 use crate::container::discover::{EngineChoice, Surroundings};
 use crate::container::image::PullPolicy;
+use crate::identity::{self, Home, Identity, Joining};
 use crate::ids::{InstanceId, WorkerId};
 use crate::link;
 use crate::retention::Rules;
-use crate::transport::{Endpoint, Token, Transport};
+use crate::transport::{Endpoint, Fingerprint, Token, Transport};
 use crate::wire::worker::{InstanceFacts, WorkerFacts};
 use crate::worker::{LocalRunner, Worker};
 
@@ -39,20 +40,31 @@ pub struct Cli {
 enum Command {
     /// Serve a controller as a worker until SIGINT or SIGTERM. Attempts survive that.
     Run(Run),
+    /// Join a controller, once, with the token that `laneyard worker token` printed; then `run` needs no flags.
+    Join(Join),
 }
 
 #[derive(Debug, clap::Args)]
 struct Run {
-    /// The controller: http://127.0.0.1:PORT or unix:/PATH.
-    #[arg(long, env = "LANEYARD_CONTROLLER", value_name = "URL")]
-    controller: Endpoint,
-    /// File with the controller's token, readable by its owner only.
-    #[arg(long, env = "LANEYARD_TOKEN_FILE", value_name = "FILE")]
-    token_file: PathBuf,
+    /// The controller: https://HOST:PORT, http://127.0.0.1:PORT or unix:/PATH; by default the joined one.
+    #[arg(long, value_name = "URL")]
+    controller: Option<String>,
+    /// File with a token of the controller, readable by its owner only; by default the joined identity counts.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// The authority (PEM) that the controller's certificate must be of.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// A client certificate (PEM) instead of a token.
+    #[arg(long, value_name = "FILE")]
+    client_cert: Option<PathBuf>,
+    /// The certificate's key (PEM), if it is not in the same file.
+    #[arg(long, value_name = "FILE")]
+    client_key: Option<PathBuf>,
     /// Directory of attempts; by default the configured one.
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
-    /// This worker's name; by default the host's.
+    /// This worker's name; by default the joined one, else the host's.
     #[arg(long, value_name = "NAME")]
     name: Option<WorkerId>,
     /// Labels that assignments may ask for, beside the configured ones.
@@ -64,6 +76,27 @@ struct Run {
     /// The engine: docker, podman or its address; by default the configured one, else it is looked for.
     #[arg(long, value_name = "ENGINE")]
     engine: Option<EngineChoice>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Join {
+    /// The controller: https://HOST:PORT.
+    controller: Endpoint,
+    /// The single-use token.
+    #[arg(long, env = "LANEYARD_JOIN_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    token: String,
+    /// Fingerprint of the controller's authority.
+    #[arg(long, value_name = "SHA256")]
+    ca_fingerprint: Fingerprint,
+    /// This worker's name; by default the host's.
+    #[arg(long, value_name = "NAME")]
+    name: Option<WorkerId>,
+    /// The agent's state directory; by default the configured one.
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// Join although this worker has joined before.
+    #[arg(long)]
+    replace: bool,
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
@@ -78,22 +111,88 @@ fn label(text: &str) -> Result<(String, String), String> {
 /// # Errors
 /// The configuration, the state directory, the engine or the controller cannot be used.
 pub fn main(cli: Cli) -> anyhow::Result<()> {
-    let Command::Run(run) = cli.command;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start a runtime")?;
-    runtime.block_on(run.run())
+    match cli.command {
+        Command::Run(run) => runtime.block_on(run.run()),
+        Command::Join(join) => runtime.block_on(join.run()),
+    }
+}
+
+fn config() -> anyhow::Result<Config> {
+    let environment: BTreeMap<String, String> = std::env::vars().collect();
+    Ok(Config::load(&environment)?)
+}
+
+impl Join {
+    async fn run(self) -> anyhow::Result<()> {
+        let state_dir = self.state_dir.map_or_else(|| config().map(|config| config.state_dir), Ok)?;
+        let worker = self.name.map_or_else(host_name, Ok)?;
+        let token = Token::parse(&self.token).context("--token is no token: copy the whole command")?;
+        let (controller, pin) = (self.controller, self.ca_fingerprint);
+        let joining = Joining { controller, token, pin, worker, replace: self.replace };
+        identity::join(&Home::of(&state_dir), &joining).await?;
+        info!(worker = %joining.worker, controller = %joining.controller, "joined; start it with `laneyard-agent run`");
+        Ok(())
+    }
+}
+
+/// The way to the controller, and who we are on it.
+struct Way {
+    transport: Transport,
+    name: WorkerId,
+    /// Kept renewed, if it is the joined one.
+    identity: Option<(Home, Identity)>,
+}
+
+impl Run {
+    /// What the flags name, else what this worker joined, else what is configured.
+    fn way(&self, config: &Config, state_dir: &Path) -> anyhow::Result<Way> {
+        let proof = Proof {
+            ca: self.ca.clone(),
+            token_file: self.token_file.clone(),
+            client_cert: self.client_cert.clone(),
+            client_key: self.client_key.clone(),
+        };
+        let name = || self.name.clone().map_or_else(host_name, Ok);
+        let home = Home::of(state_dir);
+        let named = proof.token_file.is_some() || proof.client_cert.is_some();
+        if !named && let Some(identity) = home.load()? {
+            if let Some(name) = self.name.as_ref().filter(|name| **name != identity.worker) {
+                anyhow::bail!("this worker joined as `{}`, not as `{name}`: leave --name out", identity.worker);
+            }
+            if identity.is_over() {
+                anyhow::bail!(
+                    "the certificate of worker `{}` ended at {}: set the clock if it is wrong, else join anew with \
+                     --replace",
+                    identity.worker,
+                    identity.validity.not_after
+                );
+            }
+            let url = self.controller.as_ref().unwrap_or(&identity.controller);
+            let transport = Transport::with(&url.parse()?, identity.credentials.clone())?;
+            return Ok(Way { transport, name: identity.worker.clone(), identity: Some((home, identity)) });
+        }
+        let address = match (&self.controller, &config.controller) {
+            (Some(url), Some(known)) if known.url == url.trim_end_matches('/') => {
+                ControllerAddress::new(url, proof.or(known.proof.clone()))
+            }
+            (Some(url), _) => ControllerAddress::new(url, proof),
+            (None, Some(known)) => ControllerAddress::new(&known.url, proof.or(known.proof.clone())),
+            (None, None) => anyhow::bail!(
+                "this worker has not joined a controller: run the command that `laneyard worker token` prints on the \
+                 controller, or pass --controller and --token-file"
+            ),
+        };
+        Ok(Way { transport: address.transport()?, name: name()?, identity: None })
+    }
 }
 
 impl Run {
     async fn run(self) -> anyhow::Result<()> {
-        let environment: BTreeMap<String, String> = std::env::vars().collect();
-        let config = Config::load(&environment)?;
-        let name = match self.name {
-            Some(name) => name,
-            None => host_name()?,
-        };
-        let token = Token::read(&self.token_file)?;
-        let transport = Transport::http(&self.controller, Some(token))?;
-        let state = StateDir::open(self.state_dir.as_ref().unwrap_or(&config.state_dir))?;
+        let config = config()?;
+        let state_dir = self.state_dir.as_ref().unwrap_or(&config.state_dir);
+        let Way { transport, name, identity } = self.way(&config, state_dir)?;
+        let state = StateDir::open(state_dir)?;
         let engine = EngineSource::new(self.engine.or(config.engine), Surroundings::from_env());
         // A worker without an engine would only collect attempts that fail.
         let found = engine.get().await?;
@@ -120,7 +219,11 @@ impl Run {
         let worker = Worker::new(deps, facts);
         // First everything that a killed agent left: the registration must name all of it.
         worker.adopt_all(|_| true);
-        serve(transport, worker, name, config.retention).await
+        let shutdown = CancellationToken::new();
+        if let Some((home, identity)) = identity {
+            tokio::spawn(identity::keep_renewed(home, identity, transport.clone(), shutdown.clone()));
+        }
+        serve(transport, worker, name, config.retention, shutdown).await
     }
 }
 
@@ -135,8 +238,13 @@ pub fn announce(instances: &BTreeMap<InstanceId, Instance>, capacity: u32) -> Ve
     instances.iter().map(facts).collect()
 }
 
-async fn serve(transport: Transport, worker: Arc<Worker>, name: WorkerId, rules: Rules) -> anyhow::Result<()> {
-    let shutdown = CancellationToken::new();
+async fn serve(
+    transport: Transport,
+    worker: Arc<Worker>,
+    name: WorkerId,
+    rules: Rules,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let (sweeper, stop) = (Arc::clone(&worker), shutdown.clone());

@@ -24,6 +24,7 @@ use controller::client::Client;
 use controller::http::auth::Auth;
 use controller::http::{App, local_service, router};
 use controller::hub::Hub;
+use controller::identity::{Lives, Registry};
 use controller::reactor::Timing;
 use controller::retention::Retention;
 use controller::store::Store;
@@ -122,8 +123,9 @@ async fn main() {
     let (supervisor, task) = supervisor::restore(store.clone(), Arc::clone(&hub), timing).await.unwrap();
     let shutdown = CancellationToken::new();
     let owner = tokio::spawn(task.run(shutdown.clone()));
+    let registry = Arc::new(Registry::open(store.clone(), None, Lives::default()).await.unwrap());
     let retention = Arc::new(Retention::new(agent::retention::Rules::default()));
-    let app = App { supervisor, store, hub, shutdown: shutdown.clone(), retention };
+    let app = App { supervisor, store, hub, registry, shutdown: shutdown.clone(), retention };
     let transport = Transport::in_process(local_service(router(app, Auth::local())));
     let offered = Offered::default();
     let capacity = u32::try_from(steps.iter().max().unwrap().div_ceil(WORKERS as usize)).unwrap();

@@ -16,6 +16,7 @@ use crate::client::Client;
 use crate::http::auth::Auth;
 use crate::http::{App, local_service, router};
 use crate::hub::Hub;
+use crate::identity::{Lives, Registry};
 use crate::reactor::Timing;
 use crate::retention::Retention;
 use crate::store::{Store, StoreError};
@@ -46,8 +47,9 @@ pub async fn embedded(runner: Arc<dyn Runner>) -> Result<Embedded, StoreError> {
     let hub = Arc::new(Hub::default());
     let (supervisor, task) = supervisor::restore(store.clone(), Arc::clone(&hub), Timing::default()).await?;
     tasks.spawn(task.run(shutdown.clone()));
+    let registry = Arc::new(Registry::open(store.clone(), None, Lives::default()).await?);
     let retention = Arc::new(Retention::new(Rules::default()));
-    let app = App { supervisor: supervisor.clone(), store, hub, shutdown: shutdown.clone(), retention };
+    let app = App { supervisor: supervisor.clone(), store, hub, registry, shutdown: shutdown.clone(), retention };
     let transport = Transport::in_process(local_service(router(app, Auth::local())));
     let (way, stop) = (transport.clone(), shutdown.clone());
     tasks.spawn(async move {

@@ -9,6 +9,7 @@ pub mod entry; // first fork of the program, before any parser or runtime
 pub mod event; // everything that ever happened
 pub mod http; // the API
 pub mod hub; // who looks at what just now
+pub mod identity; // who may talk to us, and how we prove ourselves
 pub mod json; // JSON as the policy and contract files mean it
 pub mod policy; // sheets and decisions
 pub mod reactor; // what happens when something happens: pure

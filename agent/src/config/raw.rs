@@ -152,8 +152,14 @@ mod humantime_text {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RawController {
-    /// Such as `http://127.0.0.1:7410`.
+    /// Such as `https://build.example:7410`.
     pub url: String,
+    /// The authority (PEM) that its certificate must be of.
+    pub ca: Option<PathBuf>,
     /// File that holds the bearer token.
     pub token_file: Option<PathBuf>,
+    /// Client certificate (PEM).
+    pub client_cert: Option<PathBuf>,
+    /// Its key (PEM); absent: in the same file.
+    pub client_key: Option<PathBuf>,
 }

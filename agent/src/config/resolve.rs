@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::raw::{RawAge, RawConfig, RawInstance, RawKeep, RawLimits, RawRetention};
+use super::controller::{ControllerAddress, Proof};
+use super::raw::{RawAge, RawConfig, RawController, RawInstance, RawKeep, RawLimits, RawRetention};
 use crate::assignment::{Assignment, Limits};
 use crate::container::discover::EngineChoice;
 use crate::container::image::Reference;
@@ -75,13 +76,6 @@ impl std::fmt::Debug for Instance {
     }
 }
 
-/// Where a controller listens and what proves that we may talk to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ControllerAddress {
-    pub url: String,
-    pub token_file: Option<PathBuf>,
-}
-
 /// Variables of the process, as an argument so that a test can give its own.
 pub type Environment = BTreeMap<String, String>;
 
@@ -146,16 +140,7 @@ impl Config {
         if raw.worker.capacity.is_some_and(|places| !(1..=10_000).contains(&places)) {
             return Err(place.bad("worker.capacity", "must be 1 to 10000"));
         }
-        let controller = match raw.controller {
-            None => None,
-            Some(address) => {
-                if let Err(error) = address.url.parse::<Endpoint>() {
-                    return Err(place.bad("controller.url", &format!("cannot be used: {error}")));
-                }
-                let token_file = address.token_file.map(|path| place.path(&path));
-                Some(ControllerAddress { url: address.url.trim_end_matches('/').to_owned(), token_file })
-            }
-        };
+        let controller = place.controller(raw.controller)?;
         // The environment wins over the file, as a flag wins over both.
         let state_dir = match (nonblank(environment, "LANEYARD_STATE"), raw.state_dir) {
             (Some(path), _) => std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path)),
@@ -197,6 +182,40 @@ impl Place<'_> {
             return Path::new(home).join(rest);
         }
         self.file.and_then(Path::parent).map_or_else(|| path.to_owned(), |base| base.join(path))
+    }
+
+    /// The environment's controller, else the file's. A credential of one is never shown to the other.
+    fn controller(&self, raw: Option<RawController>) -> Result<Option<ControllerAddress>, ConfigError> {
+        let variable = |name: &str| nonblank(self.environment, name);
+        let file = |name: &str| variable(name).map(|path| std::path::absolute(path).unwrap_or_else(|_| path.into()));
+        let from_environment = Proof {
+            ca: file("LANEYARD_CA"),
+            token_file: file("LANEYARD_TOKEN_FILE"),
+            client_cert: file("LANEYARD_CLIENT_CERT"),
+            client_key: file("LANEYARD_CLIENT_KEY"),
+        };
+        let check = |key: &str, url: &str| match url.parse::<Endpoint>() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.bad(key, &format!("cannot be used: {error}"))),
+        };
+        match (variable("LANEYARD_CONTROLLER"), raw) {
+            (Some(url), _) => {
+                check("LANEYARD_CONTROLLER", url)?;
+                Ok(Some(ControllerAddress::new(url, from_environment)))
+            }
+            (None, Some(raw)) => {
+                check("controller.url", &raw.url)?;
+                let path = |path: Option<PathBuf>| path.map(|path| self.path(&path));
+                let proof = Proof {
+                    ca: path(raw.ca),
+                    token_file: path(raw.token_file),
+                    client_cert: path(raw.client_cert),
+                    client_key: path(raw.client_key),
+                };
+                Ok(Some(ControllerAddress::new(&raw.url, from_environment.or(proof))))
+            }
+            (None, None) => Ok(None),
+        }
     }
 
     fn limits(&self, raw: &RawLimits) -> Result<Limits, ConfigError> {
@@ -331,6 +350,7 @@ mod tests {
             [controller]
             url = "http://127.0.0.1:7410/"
             token-file = "token"
+            ca = "ca.pem"
             "#,
         )
         .unwrap();
@@ -340,7 +360,8 @@ mod tests {
         assert_eq!(work.home.as_deref(), Some(Path::new("/home/ada/accounts/work")));
         let controller = config.controller.unwrap();
         assert_eq!(controller.url, "http://127.0.0.1:7410");
-        assert_eq!(controller.token_file.as_deref(), Some(Path::new("/etc/laneyard/token")));
+        assert_eq!(controller.proof.token_file.as_deref(), Some(Path::new("/etc/laneyard/token")));
+        assert_eq!(controller.proof.ca.as_deref(), Some(Path::new("/etc/laneyard/ca.pem")));
         assert!(!format!("{work:?}").contains("http://gateway"), "values stay out of debug output");
     }
 
@@ -350,6 +371,24 @@ mod tests {
         assert_eq!(config.limits, Limits::default());
         assert_eq!(config.state_dir, Path::new("/home/ada/.local/state/laneyard"));
         assert_eq!(config.inner_sandbox, InnerSandbox::Prefer);
+    }
+
+    #[test]
+    fn the_environments_controller_wins_and_gets_no_credential_of_the_files() {
+        let text = "[controller]\nurl = 'https://a.example'\ntoken-file = 'token'\nca = 'ca.pem'";
+        let mut environment = home();
+        let mut at = |name: &str, value: &str| {
+            environment.insert(name.to_owned(), value.to_owned());
+            let config = Config::parse(text, Path::new("/etc/laneyard/config.toml"), &environment).unwrap();
+            config.controller.unwrap()
+        };
+        let same = at("LANEYARD_TOKEN_FILE", "/run/token");
+        assert_eq!((same.url.as_str(), same.proof.ca), ("https://a.example", Some("/etc/laneyard/ca.pem".into())));
+        assert_eq!(same.proof.token_file, Some("/run/token".into()));
+        let other = at("LANEYARD_CONTROLLER", "https://b.example");
+        assert_eq!((other.url.as_str(), other.proof.ca), ("https://b.example", None));
+        let key = at("LANEYARD_CLIENT_CERT", "/run/me.pem").proof;
+        assert_eq!((key.client_cert, key.client_key), (Some("/run/me.pem".into()), None));
     }
 
     #[track_caller]

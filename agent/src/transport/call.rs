@@ -27,6 +27,9 @@ pub enum CallError {
     /// Nothing reached the controller, or nothing came back. The request may or may not have been carried out.
     #[error("no answer from the controller: {}", chain(source))]
     Lost { source: BoxError },
+    /// There is no secure connection to the controller; `problem` says why, and what to do. Nothing was sent.
+    #[error("no secure connection to the controller: {problem}")]
+    Insecure { problem: String },
     /// The answer took too long. The request may or may not have been carried out.
     #[error("no answer from the controller within {} s", limit.as_secs())]
     Late { limit: Duration },
@@ -41,9 +44,17 @@ impl CallError {
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Lost { .. } | Self::Late { .. } => true,
+            Self::Insecure { .. } => false,
             Self::Refused { status, .. } | Self::Garbled { status, .. } => {
                 status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
             }
+        }
+    }
+
+    fn of_transfer(source: BoxError) -> Self {
+        match super::tls::explain(&*source) {
+            Some(problem) => Self::Insecure { problem },
+            None => Self::Lost { source },
         }
     }
 
@@ -52,7 +63,7 @@ impl CallError {
     pub fn code(&self) -> Option<&str> {
         match self {
             Self::Refused { body, .. } => Some(&body.code),
-            Self::Lost { .. } | Self::Late { .. } | Self::Garbled { .. } => None,
+            Self::Lost { .. } | Self::Insecure { .. } | Self::Late { .. } | Self::Garbled { .. } => None,
         }
     }
 
@@ -159,7 +170,7 @@ impl Transport {
             let request = request
                 .body(body)
                 .map_err(|error| CallError::Garbled { status: StatusCode::BAD_REQUEST, reason: error.to_string() })?;
-            let response = transport.send(request).await.map_err(|source| CallError::Lost { source })?;
+            let response = transport.send(request).await.map_err(CallError::of_transfer)?;
             let status = response.status();
             if status.is_success() {
                 return Ok(response);

@@ -33,6 +33,24 @@ pub enum EndpointError {
     /// The token file holds no token.
     #[error("the token file `{}` holds no token (one line of 16 to 512 visible characters)", path.display())]
     BadToken { path: PathBuf },
+    /// Nothing proves who we are.
+    #[error(
+        "no credential for the controller: name a token's file with --token-file, or a certificate with --client-cert \
+         and --client-key, or either in the configuration's [controller] table"
+    )]
+    NoCredential,
+    /// Nobody vouches for the controller.
+    #[error(
+        "nothing says which authority `{url}` must be of: name the controller's own with --ca or as `ca` in the \
+         configuration (its file identity/ca.pem)"
+    )]
+    NoAuthority { url: String },
+    /// A key without its certificate.
+    #[error("a client key without a certificate: name it with --client-cert")]
+    KeyAlone,
+    /// A certificate, key or authority cannot be used.
+    #[error(transparent)]
+    Certificate(#[from] super::certificate::CertificateError),
     /// The HTTP client cannot be set up.
     #[error("cannot set up the HTTP client: {0}")]
     Client(#[source] super::BoxError),
@@ -44,7 +62,8 @@ impl FromStr for Endpoint {
         let bad = |reason: &str| EndpointError::Address { text: text.to_owned(), reason: reason.to_owned() };
         let parse = |address: &str| reqwest::Url::parse(address).map_err(|error| bad(&error.to_string()));
         if let Some(path) = text.strip_prefix("unix:") {
-            let path = PathBuf::from(path);
+            // `unix:///path` is another spelling of `unix:/path`.
+            let path = PathBuf::from(path.strip_prefix("//").unwrap_or(path));
             if !path.is_absolute() {
                 return Err(bad("the socket path must be absolute"));
             }
@@ -65,6 +84,14 @@ impl FromStr for Endpoint {
             _ => return Err(bad("unknown scheme")),
         }
         Ok(Self { base, socket: None })
+    }
+}
+
+impl Endpoint {
+    /// True for `https://`.
+    #[must_use]
+    pub fn is_tls(&self) -> bool {
+        self.base.scheme() == "https"
     }
 }
 
@@ -144,6 +171,7 @@ mod tests {
         check("http://10.0.0.1:7171", Err("plaintext"));
         check("http://build.example", Err("plaintext"));
         check("http://localhost.evil.example", Err("plaintext"));
+        check("unix:///run/laneyard.sock", Ok("unix:/run/laneyard.sock"));
         check("unix:relative", Err("absolute"));
         check("ftp://localhost", Err("scheme"));
         check("localhost:7171", Err("no controller address"));

@@ -1,27 +1,37 @@
-//! The way over HTTP/1.1: a TCP or unix-socket connection pool with a bearer token.
+//! The way over HTTP/1.1: a pool of TLS, loopback or unix-socket connections, with a bearer token, a client
+//! certificate, or both.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 
-use super::endpoint::{Endpoint, EndpointError, Token};
-use super::{BoxError, RequestBody, ResponseBody};
+use super::credentials::Credentials;
+use super::endpoint::{Endpoint, EndpointError};
+use super::{BoxError, RequestBody, ResponseBody, tls};
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub(super) struct Http {
-    client: reqwest::Client,
+    pool: Arc<Mutex<Pool>>,
     endpoint: Endpoint,
+    credentials: Credentials,
     authorization: Option<HeaderValue>,
 }
 
+/// Connections that all show the same certificate.
+#[derive(Debug)]
+struct Pool {
+    client: reqwest::Client,
+    version: u64,
+}
+
 impl Http {
-    pub(super) fn new(endpoint: &Endpoint, token: Option<Token>) -> Result<Self, EndpointError> {
-        let authorization = match token {
+    pub(super) fn new(endpoint: &Endpoint, credentials: Credentials) -> Result<Self, EndpointError> {
+        let authorization = match &credentials.token {
             None => None,
             Some(token) => {
                 let mut value = HeaderValue::try_from(format!("Bearer {}", token.expose()))
@@ -30,12 +40,23 @@ impl Http {
                 Some(value)
             }
         };
-        Ok(Self { client: client(endpoint)?, endpoint: endpoint.clone(), authorization })
+        let pool = Arc::new(Mutex::new(pool(endpoint, &credentials)?));
+        Ok(Self { pool, endpoint: endpoint.clone(), credentials, authorization })
     }
 
     /// The same with a connection pool of its own, which another runtime may drive.
     pub(super) fn separate(&self) -> Result<Self, EndpointError> {
-        Ok(Self { client: client(&self.endpoint)?, ..self.clone() })
+        let pool = Arc::new(Mutex::new(pool(&self.endpoint, &self.credentials)?));
+        Ok(Self { pool, ..self.clone() })
+    }
+
+    /// The pool of the present certificate. Requests of a former pool end on its connections.
+    fn client(&self) -> Result<reqwest::Client, EndpointError> {
+        let mut current = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.version != self.credentials.version() {
+            *current = pool(&self.endpoint, &self.credentials)?;
+        }
+        Ok(current.client.clone())
     }
 
     pub(super) async fn send(&self, request: Request<RequestBody>) -> Result<Response<ResponseBody>, BoxError> {
@@ -47,19 +68,15 @@ impl Http {
             outgoing.headers_mut().insert(AUTHORIZATION, value.clone());
         }
         *outgoing.body_mut() = Some(reqwest::Body::wrap(body));
-        let response: Response<reqwest::Body> = self.client.execute(outgoing).await?.into();
+        let response: Response<reqwest::Body> = self.client()?.execute(outgoing).await?.into();
         Ok(response.map(|body| body.map_err(BoxError::from).boxed_unsync()))
     }
 }
 
-fn client(endpoint: &Endpoint) -> Result<reqwest::Client, EndpointError> {
+fn pool(endpoint: &Endpoint, credentials: &Credentials) -> Result<Pool, EndpointError> {
     let failed = |error: BoxError| EndpointError::Client(error);
-    // Trust is explicit: no certificate of the host's store speaks for a controller.
-    let tls = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| failed(error.into()))?
-        .with_root_certificates(rustls::RootCertStore::empty())
-        .with_no_client_auth();
+    let shown = credentials.shown();
+    let tls = tls::client(&credentials.trust, shown.certificate.as_deref()).map_err(|error| failed(error.into()))?;
     let mut builder = reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
         .no_proxy()
@@ -69,5 +86,6 @@ fn client(endpoint: &Endpoint) -> Result<reqwest::Client, EndpointError> {
     if let Some(path) = &endpoint.socket {
         builder = builder.unix_socket(path.as_path());
     }
-    builder.build().map_err(|error| failed(error.into()))
+    let client = builder.build().map_err(|error| failed(error.into()))?;
+    Ok(Pool { client, version: shown.version })
 }

@@ -2,9 +2,12 @@
 //! Requests, answers and streams look alike on both ways; nothing above this module can tell which one it uses.
 
 pub mod call; // one request, one JSON answer
+pub mod certificate; // certificates and keys as files
+pub mod credentials; // what we show, whom we trust
 pub mod endpoint; // where the controller is, and who we are
 pub mod events; // server-sent events
 mod http;
+pub mod tls;
 
 use std::sync::Arc;
 
@@ -15,7 +18,10 @@ use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use http_body_util::{BodyExt as _, Full};
 
 pub use self::call::{Call, CallError};
+pub use self::certificate::{ClientCertificate, Fingerprint};
+pub use self::credentials::Credentials;
 pub use self::endpoint::{Endpoint, EndpointError, Token};
+pub use self::tls::Trust;
 
 /// Cause of a failed transfer.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -34,7 +40,7 @@ pub struct Transport {
 
 #[derive(Clone)]
 enum Way {
-    Http(http::Http),
+    Http(Arc<http::Http>),
     InProcess(LocalService),
 }
 
@@ -53,7 +59,15 @@ impl Transport {
     /// # Errors
     /// The HTTP client cannot be set up.
     pub fn http(endpoint: &Endpoint, token: Option<Token>) -> Result<Self, EndpointError> {
-        Ok(Self { way: Way::Http(http::Http::new(endpoint, token)?) })
+        Self::with(endpoint, Credentials::none().with_token(token))
+    }
+
+    /// Over HTTP to `endpoint`, with whatever the credentials say.
+    ///
+    /// # Errors
+    /// The HTTP client cannot be set up.
+    pub fn with(endpoint: &Endpoint, credentials: Credentials) -> Result<Self, EndpointError> {
+        Ok(Self { way: Way::Http(Arc::new(http::Http::new(endpoint, credentials)?)) })
     }
 
     /// To handlers of this process.
@@ -79,7 +93,7 @@ impl Transport {
     /// The HTTP client cannot be set up.
     pub fn separate(&self) -> Result<Self, EndpointError> {
         Ok(match &self.way {
-            Way::Http(http) => Self { way: Way::Http(http.separate()?) },
+            Way::Http(http) => Self { way: Way::Http(Arc::new(http.separate()?)) },
             Way::InProcess(_) => self.clone(),
         })
     }

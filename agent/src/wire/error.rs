@@ -23,6 +23,22 @@ pub mod code {
     pub const UNAUTHENTICATED: &str = "unauthenticated";
     /// 403: the credential is known, its role does not allow this.
     pub const FORBIDDEN: &str = "forbidden";
+    /// 403: a worker's certificate speaks for that worker only.
+    pub const NOT_YOUR_WORKER: &str = "not-your-worker";
+    /// 401: the credential was good, its time is over.
+    pub const CREDENTIAL_EXPIRED: &str = "credential-expired";
+    /// 401: the credential was revoked.
+    pub const CREDENTIAL_REVOKED: &str = "credential-revoked";
+    /// 401: the client certificate was not issued by this controller.
+    pub const CERTIFICATE_UNKNOWN: &str = "certificate-unknown";
+    /// 409: a worker has joined with this token before, with another key.
+    pub const JOIN_TOKEN_USED: &str = "join-token-used";
+    /// 409: the controller has no authority of its own: `laneyard init` makes one.
+    pub const NO_IDENTITY: &str = "no-identity";
+    /// 400: the certificate signing request cannot be used.
+    pub const BAD_CSR: &str = "bad-csr";
+    /// 404: there is no credential with this id.
+    pub const NO_SUCH_CREDENTIAL: &str = "no-such-credential";
     /// 404: the attempt was never submitted here.
     pub const NO_SUCH_ATTEMPT: &str = "no-such-attempt";
     /// 404: the attempt has not ended, or ended without what was asked for.

@@ -3,6 +3,7 @@
 
 pub mod attempt; // clients: submit, watch, cancel
 pub mod error; // the one shape of a refusal
+pub mod identity; // credentials: join, renew, make, revoke
 pub mod paths; // every route, spelled once
 pub mod retention; // operators: what goes
 pub mod worker; // agents: register, heartbeat, commands, reports

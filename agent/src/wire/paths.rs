@@ -10,6 +10,10 @@ pub const WORKERS: &str = "/v1/workers";
 pub const QUEUE: &str = "/v1/queue";
 /// Applies retention.
 pub const GC: &str = "/v1/gc";
+/// Administrators make and list credentials here.
+pub const CREDENTIALS: &str = "/v1/credentials";
+/// A worker joins here, with nothing but its join token.
+pub const JOIN: &str = "/v1/join";
 /// Alive, without a credential.
 pub const HEALTH: &str = "/healthz";
 /// The OpenAPI document, without a credential.

@@ -190,8 +190,7 @@ pub async fn finish(
 
 async fn open_for(config: &Config, held: &Held) -> Result<Connection, ConnectError> {
     let record = &held.record;
-    let controller =
-        record.controller.clone().map(|url| ControllerAddress { url, token_file: record.token_file.clone() });
+    let controller = record.controller.clone().map(|url| ControllerAddress { url, proof: record.proof.clone() });
     connect::open(&Config { controller, ..config.clone() }, false, Adoption::One(record.attempt)).await
 }
 

@@ -36,9 +36,8 @@ impl Cancel {
         match records.look(self.attempt) {
             Ok(record) if record.controller.is_some() => {
                 let mut there = config.clone();
-                there.controller = record
-                    .controller
-                    .map(|url| agent::config::ControllerAddress { url, token_file: record.token_file });
+                there.controller =
+                    record.controller.map(|url| agent::config::ControllerAddress { url, proof: record.proof });
                 self.told(&connect::remote(&there)?.cancel(self.attempt, signal).await?)
             }
             Ok(_) => self.local(config, &records, signal).await,

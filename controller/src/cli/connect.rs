@@ -9,7 +9,7 @@ use agent::config::Config;
 use agent::container::discover::Surroundings;
 use agent::container::image::PullPolicy;
 use agent::ids::{AttemptId, IdError, WorkerId};
-use agent::transport::{CallError, Endpoint, EndpointError, Token, Transport};
+use agent::transport::{CallError, EndpointError};
 use agent::wire::attempt::Page;
 use agent::wire::worker::WorkerFacts;
 use agent::worker::{AdoptError, LocalRunner, Worker};
@@ -42,10 +42,8 @@ struct Local {
 /// No controller can be talked to.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    #[error("no controller: name one with --controller, or as `[controller]` in the configuration")]
+    #[error("no controller: name it with --controller, or as `url` in the configuration's [controller] table")]
     NoController,
-    #[error("no controller token: name its file with --token-file, or as `token-file` in the configuration")]
-    NoToken,
     #[error("the controller at {url} cannot be used: {source}")]
     Unreachable { url: String, source: Box<CallError> },
     #[error(transparent)]
@@ -99,9 +97,7 @@ pub async fn open(config: &Config, ready: bool, adoption: Adoption) -> Result<Co
 /// An address or a token that cannot be used.
 pub fn remote(config: &Config) -> Result<Client, ConnectError> {
     let address = config.controller.as_ref().ok_or(ConnectError::NoController)?;
-    let endpoint: Endpoint = address.url.parse()?;
-    let token = address.token_file.as_deref().map(Token::read).transpose()?.ok_or(ConnectError::NoToken)?;
-    Ok(Client::new(Transport::http(&endpoint, Some(token))?))
+    Ok(Client::new(address.transport()?))
 }
 
 /// Items of one request for a list.

@@ -1,5 +1,6 @@
 //! The command line. One file a command; `policy` and `contract` are routed before this module is reached.
 
+pub mod administer; // the way to a controller for those who run it
 pub mod adopt; // what a killed client left
 pub mod attach;
 pub mod attempts;
@@ -9,6 +10,7 @@ pub mod connect; // the way to a controller
 pub mod contract;
 pub mod gc;
 pub mod helper;
+pub mod init;
 pub mod policy;
 pub mod doctor;
 pub mod follow; // events, wherever they are
@@ -21,6 +23,8 @@ pub mod run;
 pub mod serve;
 pub mod status;
 pub mod table;
+pub mod token;
+pub mod worker;
 pub mod workers;
 
 use std::ffi::OsString;
@@ -64,6 +68,9 @@ enum Command {
     Gc(gc::Gc),
     Doctor(doctor::Doctor),
     Serve(serve::Serve),
+    Init(init::Init),
+    Token(token::Token),
+    Worker(worker::Worker),
     /// Decide over model sheets; see `laneyard policy --help`.
     #[command(disable_help_flag = true)]
     Policy(Words),
@@ -141,8 +148,10 @@ fn dispatch(cli: Cli, environment: &Environment) -> anyhow::Result<ExitCode> {
     if let Command::Completions(completions) = &cli.command {
         return Ok(completions.run());
     }
-    let token_file = cli.place.token_file.clone();
-    let config = match cli.place.config(environment) {
+    let mut place = cli.place;
+    // Of a controller it is the file that it makes, of everybody else one that exists.
+    let token_file = if matches!(cli.command, Command::Serve(_)) { place.token_file.take() } else { None };
+    let config = match place.config(environment) {
         Ok(config) => config,
         Err(error) => {
             output::failure(&error);
@@ -150,7 +159,16 @@ fn dispatch(cli: Cli, environment: &Environment) -> anyhow::Result<ExitCode> {
         }
     };
     runtime()?.block_on(async {
-        if !matches!(cli.command, Command::Adopt | Command::Attach(_) | Command::Cancel(_) | Command::Serve(_)) {
+        if !matches!(
+            cli.command,
+            Command::Adopt
+                | Command::Attach(_)
+                | Command::Cancel(_)
+                | Command::Serve(_)
+                | Command::Init(_)
+                | Command::Token(_)
+                | Command::Worker(_)
+        ) {
             adopt::in_background(&config);
         }
         match cli.command {
@@ -163,6 +181,9 @@ fn dispatch(cli: Cli, environment: &Environment) -> anyhow::Result<ExitCode> {
             Command::Workers(workers) => workers.run(&config).await,
             Command::Doctor(doctor) => doctor.run(&config).await,
             Command::Serve(serve) => serve.run(&config, token_file).await,
+            Command::Init(init) => init.run(&config).await,
+            Command::Token(token) => token.run(&config).await,
+            Command::Worker(worker) => worker.run(&config).await,
             Command::Adopt => Ok(adopt::main(&config).await),
             // Their own words come first, so that no flag may stand before them.
             Command::Run(_) | Command::Status(_) | Command::Policy(_) | Command::Contract(_) => {

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
-use agent::config::{Config, ConfigError, ControllerAddress, Environment};
+use agent::config::{Config, ConfigError, ControllerAddress, Environment, Proof};
 use agent::container::discover::EngineChoice;
+
+use super::run::options::UsageError;
 
 /// Where to look.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -11,9 +13,18 @@ pub struct Place {
     /// The controller to talk to, instead of this machine's own.
     #[arg(long, value_name = "URL", global = true)]
     pub controller: Option<String>,
-    /// Proves who we are to the controller.
+    /// The authority that the controller's certificate must be of.
+    #[arg(long, value_name = "FILE", global = true)]
+    pub ca: Option<PathBuf>,
+    /// Proves who we are to the controller: a token.
     #[arg(long, value_name = "FILE", global = true)]
     pub token_file: Option<PathBuf>,
+    /// Proves who we are to the controller: a certificate.
+    #[arg(long, value_name = "FILE", global = true)]
+    pub client_cert: Option<PathBuf>,
+    /// The certificate's key, if it is not in the same file.
+    #[arg(long, value_name = "FILE", global = true)]
+    pub client_key: Option<PathBuf>,
     /// Where attempts are kept on this machine.
     #[arg(long, value_name = "DIR", global = true)]
     pub state_dir: Option<PathBuf>,
@@ -22,23 +33,57 @@ pub struct Place {
     pub engine: Option<EngineChoice>,
 }
 
+/// These flags cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Usage(#[from] UsageError),
+}
+
 impl Place {
     /// The configuration with these flags over it.
     ///
     /// # Errors
-    /// The configuration cannot be used.
-    pub fn config(self, environment: &Environment) -> Result<Config, ConfigError> {
+    /// The configuration cannot be used, or a credential is given for no controller.
+    pub fn config(self, environment: &Environment) -> Result<Config, PlaceError> {
         let mut config = Config::load(environment)?;
         config.engine = self.engine.or(config.engine);
         if let Some(directory) = self.state_dir {
             config.state_dir = std::path::absolute(&directory).unwrap_or(directory);
         }
-        if let Some(url) = self.controller {
-            config.controller = Some(ControllerAddress { url, token_file: None });
-        }
-        if let (Some(address), Some(file)) = (config.controller.as_mut(), self.token_file) {
-            address.token_file = Some(file);
-        }
+        let absolute = |path: Option<PathBuf>| path.map(|path| std::path::absolute(&path).unwrap_or(path));
+        let proof = Proof {
+            ca: absolute(self.ca),
+            token_file: absolute(self.token_file),
+            client_cert: absolute(self.client_cert),
+            client_key: absolute(self.client_key),
+        };
+        config.controller = controller(config.controller, self.controller, proof)?;
         Ok(config)
+    }
+}
+
+/// The controller that flags name over the configured one. A credential of one is never shown to another.
+///
+/// # Errors
+/// A credential is given and no controller is named anywhere: it would be ignored.
+pub fn controller(
+    configured: Option<ControllerAddress>,
+    url: Option<String>,
+    proof: Proof,
+) -> Result<Option<ControllerAddress>, UsageError> {
+    match (url, configured) {
+        (Some(url), _) => Ok(Some(ControllerAddress::new(&url, proof))),
+        (None, Some(configured)) => {
+            Ok(Some(ControllerAddress { proof: proof.or(configured.proof), url: configured.url }))
+        }
+        (None, None) => match proof.any() {
+            Some(flag) => Err(UsageError(format!(
+                "{flag} is given and no controller: name it with --controller, or leave {flag} out"
+            ))),
+            None => Ok(None),
+        },
     }
 }

@@ -8,6 +8,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use agent::assignment::Assignment;
+use agent::config::Proof;
 use agent::ids::AttemptId;
 use agent::progress::FileRef;
 use nix::fcntl::{Flock, FlockArg};
@@ -26,7 +27,9 @@ pub struct Record {
     pub execution_id: String,
     /// `None`: embedded.
     pub controller: Option<String>,
-    pub token_file: Option<PathBuf>,
+    /// Names of files, never their content.
+    #[serde(flatten)]
+    pub proof: Proof,
     pub output: FileRecord,
     pub receipt: FileRecord,
     /// What a receipt needs should nobody see the end; without prompt and variables.
@@ -223,7 +226,7 @@ mod tests {
             pid: std::process::id(),
             execution_id: "x".to_owned(),
             controller: None,
-            token_file: None,
+            proof: Proof::default(),
             output: file.clone(),
             receipt: file,
             assignment: None,

@@ -1,5 +1,6 @@
 //! `laneyard serve`: the controller as a process of its own.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,16 +9,17 @@ use bytesize::ByteSize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::output;
+use super::{USAGE, output};
+use crate::identity::IdentityDir;
 use crate::serve::{Listen, ServeConfig, serve};
 
 /// Heartbeats come four times as often.
 const SHORTEST_LEASE: Duration = Duration::from_millis(200);
 
-/// Run a controller that lanes and agents on this machine can talk to.
+/// Run a controller that clients and agents can talk to: over TLS once `laneyard init` has made it an identity.
 #[derive(Debug, clap::Args)]
 pub struct Serve {
-    /// A loopback address, or unix:/path/of/a/socket.
+    /// ADDRESS:PORT, http://127.0.0.1:PORT for plaintext on this machine, or unix:/path/of/a/socket.
     #[arg(long, default_value = "127.0.0.1:7410", value_name = "ADDRESS")]
     listen: String,
     /// A worker that is silent for longer is unreachable.
@@ -30,6 +32,12 @@ pub struct Serve {
     /// one to be admitted.
     #[arg(long, default_value = "64MiB", value_name = "SIZE")]
     reserve: ByteSize,
+    /// The controller's state directory; by default `controller` under the state directory.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Life of the certificates that workers and clients get, such as 30d. They renew at two thirds of it.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    certificate_life: Option<Duration>,
 }
 
 impl Serve {
@@ -37,21 +45,37 @@ impl Serve {
     ///
     /// # Errors
     /// It cannot listen, or its store cannot be used.
-    pub async fn run(self, config: &Config, token_file: Option<std::path::PathBuf>) -> anyhow::Result<ExitCode> {
+    pub async fn run(self, config: &Config, token_file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
         let listen: Listen = self.listen.parse()?;
         if self.lease < SHORTEST_LEASE {
             anyhow::bail!("--lease must be at least {} ms", SHORTEST_LEASE.as_millis());
         }
-        let mut settings = ServeConfig::new(listen, &config.state_dir.join("controller"));
+        let dir = self.dir.unwrap_or_else(|| ServeConfig::dir_of(&config.state_dir));
+        let mut settings = ServeConfig::new(listen, &dir);
+        let identity = IdentityDir::of(&dir);
         settings.timing.lease = self.lease;
         settings.timing.heartbeat = settings.timing.heartbeat.min(self.lease / 4);
         settings.timing.interrupt_after = self.interrupt_after;
         settings.reserve = self.reserve.as_u64();
         settings.retention = config.retention;
         if let Some(file) = token_file {
+            if identity.exists() {
+                output::line(
+                    "error: this controller has an identity: its tokens come from `laneyard token create`, \
+                              leave --token-file out",
+                );
+                return Ok(ExitCode::from(USAGE));
+            }
             settings.token_file = file;
         }
-        let token = settings.token_file.clone();
+        if let Some(life) = self.certificate_life {
+            settings.lives.client = life;
+        }
+        let proof = if identity.exists() {
+            format!("authority in {}", identity.ca().display())
+        } else {
+            format!("token in {}", settings.token_file.display())
+        };
         let shutdown = CancellationToken::new();
         let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         let stop = shutdown.clone();
@@ -59,10 +83,7 @@ impl Serve {
             tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
             stop.cancel();
         });
-        serve(settings, shutdown, |address| {
-            output::data(&format!("listening on {address}, token in {}", token.display()));
-        })
-        .await?;
+        serve(settings, shutdown, |address| output::data(&format!("listening on {address}, {proof}"))).await?;
         Ok(ExitCode::SUCCESS)
     }
 }

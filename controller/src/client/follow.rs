@@ -32,6 +32,8 @@ struct Follower {
     after: u64,
     records: Option<BoxStream<'static, Result<Record, CallError>>>,
     pause: Duration,
+    /// The controller has answered before: a certificate that is wrong now may be of some gateway on the way.
+    known: bool,
     ended: bool,
 }
 
@@ -43,6 +45,7 @@ pub fn follow(transport: Transport, id: AttemptId, after: u64) -> BoxStream<'sta
         after,
         records: None,
         pause: Duration::ZERO,
+        known: false,
         ended: false,
     };
     futures_util::stream::unfold(follower, |mut follower| async move {
@@ -61,7 +64,10 @@ impl Follower {
             let Some(records) = &mut self.records else {
                 tokio::time::sleep(self.pause).await;
                 match self.transport.records(&self.path, self.after).await {
-                    Ok(records) => self.records = Some(records),
+                    Ok(records) => {
+                        self.known = true;
+                        self.records = Some(records);
+                    }
                     Err(error) => return Some(self.lost(error)),
                 }
                 continue;
@@ -107,7 +113,7 @@ impl Follower {
 
     fn lost(&mut self, error: CallError) -> Result<Told, CallError> {
         self.records = None;
-        if !error.is_passing() {
+        if !(error.is_passing() || self.known && matches!(error, CallError::Insecure { .. })) {
             self.ended = true;
             return Err(error);
         }

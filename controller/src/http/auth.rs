@@ -1,38 +1,56 @@
-//! Who asks, and whether they may.
+//! Who asks, and whether they may. Judged at every request: a revocation counts on open connections too.
 
 use std::sync::Arc;
 
+use agent::ids::WorkerId;
 use agent::transport::Token;
 use agent::wire::error::code;
-use axum::extract::{Request, State};
+pub use agent::wire::identity::Role;
+use axum::extract::{ConnectInfo, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::StatusCode;
 use http::header::AUTHORIZATION;
 use sha2::{Digest as _, Sha256};
-use tracing::warn;
+use subtle::ConstantTimeEq as _;
+use tracing::{Span, warn};
 
 use super::error::ApiError;
-
-/// What a credential allows. Each role includes those before it, but for workers, who are apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    /// Speaks for a worker, and for nothing else.
-    Worker,
-    /// Submits attempts and watches them.
-    Submit,
-    /// Answers approvals.
-    Approve,
-    /// Everything, workers included.
-    Admin,
-}
+use super::guard::guard;
+use crate::identity::{Denied, Grant, Registry};
 
 /// Who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// Shown as the submitter.
+    /// Shown as the submitter; of a worker, its name.
     pub name: String,
     pub role: Role,
+}
+
+impl Principal {
+    /// True for what may speak for this worker: its own certificate, or an administrator.
+    #[must_use]
+    pub fn speaks_for(&self, worker: &str) -> bool {
+        match self.role {
+            Role::Worker => self.name == worker,
+            Role::Admin => true,
+            Role::Submit | Role::Approve => false,
+        }
+    }
+
+    /// Refuses to let one worker speak for another.
+    pub(super) fn check_worker(&self, worker: &WorkerId) -> Result<(), ApiError> {
+        if self.speaks_for(worker.as_str()) { Ok(()) } else { Err(not_your_worker(&self.name)) }
+    }
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug, Default)]
+pub struct Peer {
+    /// Address, for the log.
+    pub address: String,
+    /// SHA-256 of the client certificate; the client has proven that it holds the key.
+    pub certificate: Option<[u8; 32]>,
 }
 
 /// The known credentials.
@@ -40,8 +58,10 @@ pub struct Principal {
 pub enum Auth {
     /// Requests of this very process.
     Local(Principal),
-    /// Bearer tokens. Only their digests are known here.
-    Tokens(Arc<Vec<([u8; 32], Principal)>>),
+    /// The one token of a controller without an identity.
+    File([u8; 32]),
+    /// Registered tokens and certificates.
+    Registry(Arc<Registry>),
 }
 
 impl Auth {
@@ -57,61 +77,131 @@ impl Auth {
         Sha256::digest(token.expose().as_bytes()).into()
     }
 
-    fn recognize(&self, request: &Request) -> Option<Principal> {
-        let tokens = match self {
-            Self::Local(principal) => return Some(principal.clone()),
-            Self::Tokens(tokens) => tokens,
-        };
-        let header = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
-        let (scheme, token) = header.split_once(' ')?;
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            return None;
+    fn recognize(&self, request: &Request) -> Result<(Principal, Option<Grant>), Denied> {
+        let token = bearer(request);
+        match self {
+            Self::Local(principal) => Ok((principal.clone(), None)),
+            Self::File(known) => {
+                let shown = Self::digest(&token.ok_or(Denied::Unknown)?);
+                let same = bool::from(shown.ct_eq(known));
+                let principal = Principal { name: "token".to_owned(), role: Role::Admin };
+                if same { Ok((principal, None)) } else { Err(Denied::Unknown) }
+            }
+            Self::Registry(registry) => {
+                let peer = request.extensions().get::<ConnectInfo<Peer>>();
+                let certificate = peer.and_then(|ConnectInfo(peer)| peer.certificate.as_ref());
+                let grant = match (token, certificate) {
+                    (Some(token), _) => registry.token(token.expose())?,
+                    (None, Some(digest)) => registry.certificate(digest)?,
+                    (None, None) => return Err(Denied::Unknown),
+                };
+                Ok((Principal { name: grant.name.clone(), role: grant.role }, Some(grant)))
+            }
         }
-        // Digests are compared, so the time that it takes tells nothing about the token.
-        let digest = Auth::digest(&Token::parse(token.trim())?);
-        tokens.iter().find(|(known, _)| *known == digest).map(|(_, principal)| principal.clone())
     }
 }
 
-/// Lets known credentials pass and puts their [`Principal`] into the request.
+fn bearer(request: &Request) -> Option<Token> {
+    let header = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = header.split_once(' ')?;
+    if scheme.eq_ignore_ascii_case("bearer") { Token::parse(token.trim()) } else { None }
+}
+
+/// Lets known credentials pass and puts their [`Principal`] into the request. What a credential has open ends with it.
 pub(super) async fn authenticate(State(auth): State<Auth>, mut request: Request, next: Next) -> Response {
     match auth.recognize(&request) {
-        Some(principal) => {
+        Ok((principal, grant)) => {
             request.extensions_mut().insert(principal);
-            next.run(request).await
+            match grant {
+                None => next.run(request).await,
+                Some(grant) => {
+                    Span::current().record("credential", &grant.id);
+                    let request = request.map(|body| guard(body, &grant));
+                    next.run(request).await.map(|body| guard(body, &grant))
+                }
+            }
         }
-        None => {
-            warn!(path = request.uri().path(), "a request without a known credential");
-            ApiError::new(StatusCode::UNAUTHORIZED, code::UNAUTHENTICATED, "no known credential")
-                .hint("pass the controller's token file with --token-file")
-                .into_response()
+        Err(denied) => {
+            let peer = request.extensions().get::<ConnectInfo<Peer>>();
+            let peer = peer.map(|ConnectInfo(peer)| peer.address.as_str()).unwrap_or_default();
+            warn!(peer, path = request.uri().path(), reason = %denied, "a request without a good credential");
+            refuse(&denied).into_response()
         }
     }
 }
 
-/// Lets workers and administrators pass.
-pub(super) async fn workers_only(request: Request, next: Next) -> Response {
-    allow(request, next, |role| matches!(role, Role::Worker | Role::Admin)).await
+/// 401, or 409 for a used join token.
+pub(super) fn refuse(denied: &Denied) -> ApiError {
+    let (status, code, hint) = match denied {
+        Denied::Unknown => (
+            StatusCode::UNAUTHORIZED,
+            code::UNAUTHENTICATED,
+            "pass a token's file with --token-file or a certificate with --client-cert; an administrator makes them \
+             with `laneyard token create`",
+        ),
+        Denied::Foreign => (
+            StatusCode::UNAUTHORIZED,
+            code::CERTIFICATE_UNKNOWN,
+            "get a certificate of this controller: `laneyard token create --certificate`, or for a worker `laneyard \
+             worker token`",
+        ),
+        Denied::Expired { .. } => (
+            StatusCode::UNAUTHORIZED,
+            code::CREDENTIAL_EXPIRED,
+            "ask an administrator for a new one, and check this machine's clock",
+        ),
+        Denied::Revoked { .. } => {
+            (StatusCode::UNAUTHORIZED, code::CREDENTIAL_REVOKED, "ask an administrator for a new one")
+        }
+        Denied::Used { .. } => (
+            StatusCode::CONFLICT,
+            code::JOIN_TOKEN_USED,
+            "make another one with `laneyard worker token`; if nobody of yours used this one, revoke that worker",
+        ),
+    };
+    ApiError::new(status, code, denied.to_string()).hint(hint)
 }
 
-/// Lets everybody but workers pass.
-pub(super) async fn clients_only(request: Request, next: Next) -> Response {
-    allow(request, next, |role| role >= Role::Submit).await
+/// Who may call a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// People and CI with this role or a higher one.
+    AtLeast(Role),
+    /// The worker that the path names, and administrators.
+    OwnWorker,
+    /// Any worker, and administrators: the handler looks whom the body names.
+    Workers,
 }
 
-/// Lets administrators pass.
-pub(super) async fn admins_only(request: Request, next: Next) -> Response {
-    allow(request, next, |role| role == Role::Admin).await
+/// Lets those pass who may call the route.
+pub(super) async fn allow(State(access): State<Access>, request: Request, next: Next) -> Response {
+    let Some(principal) = request.extensions().get::<Principal>() else {
+        return refuse(&Denied::Unknown).into_response();
+    };
+    let refused = match access {
+        Access::AtLeast(role) if principal.role >= role => None,
+        Access::Workers if matches!(principal.role, Role::Worker | Role::Admin) => None,
+        Access::OwnWorker if principal.speaks_for(named_worker(&request)) => None,
+        Access::OwnWorker if principal.role == Role::Worker => Some(not_your_worker(&principal.name)),
+        Access::AtLeast(_) | Access::Workers | Access::OwnWorker => Some(forbidden(principal.role)),
+    };
+    let Some(refused) = refused else { return next.run(request).await };
+    warn!(name = principal.name, role = %principal.role, path = request.uri().path(), "a request beyond its role");
+    refused.into_response()
 }
 
-async fn allow(request: Request, next: Next, may: impl Fn(Role) -> bool) -> Response {
-    let principal = request.extensions().get::<Principal>();
-    if principal.is_some_and(|principal| may(principal.role)) {
-        return next.run(request).await;
-    }
-    let name = principal.map(|principal| principal.name.clone()).unwrap_or_default();
-    warn!(name, path = request.uri().path(), "a request beyond its credential's role");
-    ApiError::new(StatusCode::FORBIDDEN, code::FORBIDDEN, "this credential's role does not allow that")
-        .hint("use a credential with the right role")
-        .into_response()
+/// The worker in `/v1/workers/{id}/…`. An escaped spelling is no name.
+fn named_worker(request: &Request) -> &str {
+    request.uri().path().split('/').nth(3).unwrap_or_default()
+}
+
+fn forbidden(role: Role) -> ApiError {
+    let message = format!("a credential of role `{role}` does not allow that");
+    ApiError::new(StatusCode::FORBIDDEN, code::FORBIDDEN, message).hint("use a credential with the right role")
+}
+
+fn not_your_worker(name: &str) -> ApiError {
+    let message = format!("the certificate of worker `{name}` does not speak for another worker");
+    ApiError::new(StatusCode::FORBIDDEN, code::NOT_YOUR_WORKER, message)
+        .hint("run the agent under the name that it joined with")
 }

@@ -39,7 +39,7 @@ impl ApiError {
     }
 
     /// The caller is not told more than that it is our fault.
-    fn internal(failure: &dyn std::fmt::Display) -> Self {
+    pub(super) fn internal(failure: &dyn std::fmt::Display) -> Self {
         error!(%failure, "request failed");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, code::INTERNAL, "internal error")
             .hint("the controller's log has more under this request id")

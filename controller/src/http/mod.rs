@@ -3,8 +3,10 @@
 mod attempts;
 pub mod auth;
 mod commands;
+mod credentials;
 mod error;
 mod gc;
+mod guard;
 mod request;
 mod stream;
 mod workers;
@@ -17,16 +19,17 @@ use agent::wire::{VERSION, paths};
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::IntoResponse as _;
-use axum::routing::{get, post, put};
+use axum::routing::{MethodRouter, get, post, put};
 use axum::{Json, Router};
 use http::StatusCode;
 use http_body_util::BodyExt as _;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use self::auth::Auth;
+use self::auth::{Access, Auth, Role};
 use self::error::ApiError;
 use crate::hub::Hub;
+use crate::identity::Registry;
 use crate::retention::Retention;
 use crate::store::Store;
 use crate::supervisor::Supervisor;
@@ -44,6 +47,7 @@ pub struct App {
     pub supervisor: Supervisor,
     pub store: Store,
     pub hub: Arc<Hub>,
+    pub registry: Arc<Registry>,
     /// Streams end when this is cancelled.
     pub shutdown: CancellationToken,
     pub retention: Arc<Retention>,
@@ -51,48 +55,66 @@ pub struct App {
 
 /// The whole API.
 pub fn router(app: App, auth: Auth) -> Router {
-    let clients = Router::new()
-        .route("/v1/attempts", post(attempts::submit).layer(DefaultBodyLimit::max(SUBMIT_LIMIT)))
-        .route("/v1/attempts", get(attempts::list))
-        .route("/v1/attempts/{id}", get(attempts::show))
-        .route("/v1/attempts/{id}/events", get(stream::events))
-        .route("/v1/attempts/{id}/cancel", post(attempts::cancel))
-        .route("/v1/attempts/{id}/receipt", get(attempts::receipt))
-        .route("/v1/attempts/{id}/answer", get(attempts::answer))
-        .route("/v1/queue", get(attempts::queue))
-        .route("/v1/workers", get(workers::list))
-        .layer(from_fn(auth::clients_only));
-    let agents = Router::new()
-        .route("/v1/workers", post(workers::register))
-        .route("/v1/workers/{id}/heartbeat", post(workers::heartbeat))
-        .route("/v1/workers/{id}/commands", get(commands::commands))
-        .route("/v1/workers/{id}/claim", post(workers::claim))
-        .route("/v1/workers/{id}/refuse", post(workers::refuse))
-        .route("/v1/workers/{id}/events", post(workers::report).layer(DefaultBodyLimit::max(REPORT_LIMIT)))
-        .route("/v1/workers/{id}/live", post(workers::live))
-        .route("/v1/workers/{id}/answer", put(workers::answer).layer(DefaultBodyLimit::disable()))
-        .route("/v1/workers/{id}/released", post(workers::released))
-        .layer(from_fn(auth::workers_only));
-    let admins = Router::new()
-        .route("/v1/workers/{id}/drain", post(workers::drain))
-        .route("/v1/workers/{id}/resume", post(workers::resume))
-        .route("/v1/workers/{id}/remove", post(workers::remove))
-        .route("/v1/gc", post(gc::collect))
-        .layer(from_fn(auth::admins_only));
-    Router::new()
-        .merge(clients)
-        .merge(agents)
-        .merge(admins)
+    // One line a route: who may call it, where it is, what answers. Nothing else decides about roles.
+    let known = Routes::default()
+        .add(SUBMIT, "/v1/attempts", post(attempts::submit).layer(DefaultBodyLimit::max(SUBMIT_LIMIT)))
+        .add(SUBMIT, "/v1/attempts", get(attempts::list))
+        .add(SUBMIT, "/v1/attempts/{id}", get(attempts::show))
+        .add(SUBMIT, "/v1/attempts/{id}/events", get(stream::events))
+        .add(SUBMIT, "/v1/attempts/{id}/cancel", post(attempts::cancel))
+        .add(SUBMIT, "/v1/attempts/{id}/receipt", get(attempts::receipt))
+        .add(SUBMIT, "/v1/attempts/{id}/answer", get(attempts::answer))
+        .add(SUBMIT, "/v1/queue", get(attempts::queue))
+        .add(SUBMIT, "/v1/workers", get(workers::list))
+        .add(Access::Workers, "/v1/workers", post(workers::register))
+        .add(Access::OwnWorker, "/v1/workers/{id}/heartbeat", post(workers::heartbeat))
+        .add(Access::OwnWorker, "/v1/workers/{id}/commands", get(commands::commands))
+        .add(Access::OwnWorker, "/v1/workers/{id}/claim", post(workers::claim))
+        .add(Access::OwnWorker, "/v1/workers/{id}/refuse", post(workers::refuse))
+        .add(
+            Access::OwnWorker,
+            "/v1/workers/{id}/events",
+            post(workers::report).layer(DefaultBodyLimit::max(REPORT_LIMIT)),
+        )
+        .add(Access::OwnWorker, "/v1/workers/{id}/live", post(workers::live))
+        .add(Access::OwnWorker, "/v1/workers/{id}/answer", put(workers::answer).layer(DefaultBodyLimit::disable()))
+        .add(Access::OwnWorker, "/v1/workers/{id}/released", post(workers::released))
+        .add(Access::OwnWorker, "/v1/workers/{id}/certificate", post(credentials::renew))
+        .add(ADMIN, "/v1/workers/{id}/drain", post(workers::drain))
+        .add(ADMIN, "/v1/workers/{id}/resume", post(workers::resume))
+        .add(ADMIN, "/v1/workers/{id}/remove", post(workers::remove))
+        .add(ADMIN, "/v1/workers/{id}/revoke", post(credentials::revoke_worker))
+        .add(ADMIN, "/v1/gc", post(gc::collect))
+        .add(ADMIN, "/v1/credentials", post(credentials::create))
+        .add(ADMIN, "/v1/credentials", get(credentials::list))
+        .add(ADMIN, "/v1/credentials/{id}/revoke", post(credentials::revoke));
+    known
+        .0
         .fallback(async || ApiError::new(StatusCode::NOT_FOUND, "no-such-route", "nothing is served here"))
         .method_not_allowed_fallback(async || {
             ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "no-such-method", "this route has no such method")
         })
         .layer(from_fn_with_state(auth, auth::authenticate))
+        // Open to everybody.
         .route(paths::HEALTH, get(health))
         .route(paths::OPENAPI, get(openapi))
+        .route(paths::JOIN, post(credentials::join))
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
         .layer(from_fn(request::identify))
         .with_state(app)
+}
+
+const SUBMIT: Access = Access::AtLeast(Role::Submit);
+const ADMIN: Access = Access::AtLeast(Role::Admin);
+
+/// Routes that want a credential. None gets in without saying who may call it.
+#[derive(Default)]
+struct Routes(Router<App>);
+
+impl Routes {
+    fn add(self, access: Access, path: &str, methods: MethodRouter<App>) -> Self {
+        Self(self.0.route(path, methods.route_layer(from_fn_with_state(access, auth::allow))))
+    }
 }
 
 async fn health() -> Json<Health> {

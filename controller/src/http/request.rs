@@ -28,7 +28,7 @@ pub(super) fn current_id() -> String {
 /// Gives a request its id, which its answer carries too.
 pub(super) async fn identify(request: Request, next: Next) -> Response {
     let id = Uuid::now_v7().to_string();
-    let span = tracing::info_span!("request", %id, method = %request.method(), path = request.uri().path());
+    let span = tracing::info_span!("request", %id, method = %request.method(), path = request.uri().path(), credential = tracing::field::Empty);
     let value = HeaderValue::try_from(&id);
     let mut response = REQUEST_ID.scope(id, next.run(request).instrument(span)).await;
     if let Ok(value) = value {

@@ -7,8 +7,8 @@ use agent::wire::paths::DIGEST_HEADER;
 use agent::wire::worker::{
     Acknowledged, Granted, Heartbeat, LeaseRef, Live, Refuse, Register, Registered, Removal, Report, WorkerView,
 };
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::App;
 use super::attempts::page;
+use super::auth::Principal;
 use super::error::ApiError;
 use super::request::{Body, Id, Paging, Params};
 use crate::reactor::client::{Steer, on_steer};
@@ -37,8 +38,10 @@ pub(super) async fn list(
 
 pub(super) async fn register(
     State(app): State<App>,
+    Extension(principal): Extension<Principal>,
     Body(register): Body<Register>,
 ) -> Result<Json<Registered>, ApiError> {
+    principal.check_worker(&register.worker)?;
     let answer = app.supervisor.ask(move |world, effects, now| worker::on_register(world, effects, now, &register));
     Ok(Json(answer.await??))
 }

@@ -1,7 +1,9 @@
 //! The controller as a process of its own: opens the store, listens, serves until it is told to stop.
 
 mod listen;
+mod renewal;
 mod stall;
+mod tls;
 mod token;
 
 use std::fs::{File, TryLockError};
@@ -11,16 +13,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::retention::Rules;
+use agent::secret_file;
 use agent::transport::EndpointError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 pub use self::listen::{Listen, ListenError};
+use self::renewal::Renewal;
 use self::stall::Stalls;
-use crate::http::auth::{Auth, Principal, Role};
+use self::tls::Tls;
+use crate::http::auth::{Auth, Peer};
 use crate::http::{App, router};
 use crate::hub::Hub;
+use crate::identity::place::Shown;
+use crate::identity::{IdentityDir, Lives, PlaceError, Registry};
 use crate::reactor::Timing;
 use crate::retention::Retention;
 use crate::store::{Store, StoreError};
@@ -35,8 +42,10 @@ pub struct ServeConfig {
     pub listen: Listen,
     /// Database and blobs; created with mode 0700.
     pub state_dir: PathBuf,
-    /// Created with a new token and mode 0600 if it is absent.
+    /// Without an identity: created with a new token and mode 0600 if it is absent. With one: not used.
     pub token_file: PathBuf,
+    /// Of certificates and tokens.
+    pub lives: Lives,
     pub timing: Timing,
     /// Bytes set aside for the ends of admitted attempts. Without them, and as many free beside them, no new attempt is
     /// admitted.
@@ -46,6 +55,12 @@ pub struct ServeConfig {
 }
 
 impl ServeConfig {
+    /// The controller's directory under laneyard's state directory.
+    #[must_use]
+    pub fn dir_of(state_dir: &Path) -> PathBuf {
+        state_dir.join("controller")
+    }
+
     /// Usual settings for a state directory.
     #[must_use]
     pub fn new(listen: Listen, state_dir: &Path) -> Self {
@@ -53,6 +68,7 @@ impl ServeConfig {
             listen,
             state_dir: state_dir.to_owned(),
             token_file: state_dir.join("token"),
+            lives: Lives::default(),
             timing: Timing::default(),
             reserve: 64 << 20,
             retention: Rules::default(),
@@ -72,6 +88,10 @@ pub enum ServeError {
     #[error(transparent)]
     Token(#[from] EndpointError),
     #[error(transparent)]
+    Identity(#[from] PlaceError),
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
+    #[error(transparent)]
     Listen(#[from] ListenError),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -81,16 +101,56 @@ pub enum ServeError {
     Stopped,
 }
 
+/// Everything of a controller but its listener.
+#[derive(Debug)]
+pub struct Opened {
+    pub app: App,
+    pub auth: Auth,
+    pub task: Task,
+    /// Held as long as the controller lives.
+    _lock: File,
+}
+
+impl Opened {
+    /// The handlers' state, the task that must run for them, and the claim on the directory.
+    #[must_use]
+    pub fn into_parts(self) -> (App, Task, File) {
+        (self.app, self.task, self._lock)
+    }
+}
+
+/// Claims the state directory and opens the store. Nobody is listened to.
+///
+/// # Errors
+/// See [`ServeError`].
+pub async fn open(config: &ServeConfig) -> Result<Opened, ServeError> {
+    let lock = claim_directory(&config.state_dir)?;
+    let authority = IdentityDir::of(&config.state_dir).authority()?;
+    let token = match authority {
+        Some(_) => None,
+        None => Some(token::read_or_make(&config.token_file)?),
+    };
+    let store = Store::open(&config.state_dir, config.reserve).await?;
+    let registry = Arc::new(Registry::open(store.clone(), authority, config.lives).await?);
+    let auth = match token {
+        Some(token) => Auth::File(Auth::digest(&token)),
+        None => Auth::Registry(Arc::clone(&registry)),
+    };
+    let hub = Arc::new(Hub::default());
+    let (supervisor, task) = supervisor::restore(store.clone(), Arc::clone(&hub), config.timing).await?;
+    let shutdown = CancellationToken::new();
+    let retention = Arc::new(Retention::new(config.retention));
+    let app = App { supervisor, store, hub, registry, shutdown, retention };
+    Ok(Opened { app, auth, task, _lock: lock })
+}
+
 /// A controller that listens and does not serve yet.
 #[derive(Debug)]
 pub struct Server {
     bound: listen::Bound,
-    app: App,
-    auth: Auth,
-    task: Task,
-    stop: CancellationToken,
-    /// Held as long as the server lives.
-    _lock: File,
+    opened: Opened,
+    /// With TLS: the certificate that is shown, and its renewal.
+    renewal: Option<Renewal>,
 }
 
 /// Opens everything and listens.
@@ -98,21 +158,34 @@ pub struct Server {
 /// # Errors
 /// See [`ServeError`].
 pub async fn start(config: ServeConfig) -> Result<Server, ServeError> {
-    let lock = claim_directory(&config.state_dir)?;
-    let token = token::read_or_make(&config.token_file)?;
-    let principal = Principal { name: "token".to_owned(), role: Role::Admin };
-    let auth = Auth::Tokens(Arc::new(vec![(Auth::digest(&token), principal)]));
-    let store = Store::open(&config.state_dir, config.reserve).await?;
-    let hub = Arc::new(Hub::default());
-    let (supervisor, task) = supervisor::restore(store.clone(), Arc::clone(&hub), config.timing).await?;
-    let stop = CancellationToken::new();
-    let retention = Arc::new(Retention::new(config.retention));
-    let app = App { supervisor, store, hub, shutdown: stop.clone(), retention };
-    let bound = listen::bind(&config.listen).await?;
-    Ok(Server { bound, app, auth, task, stop, _lock: lock })
+    let opened = open(&config).await?;
+    let authority = opened.app.registry.authority().ok();
+    let bound = listen::bind(&config.listen, authority.is_some()).await?;
+    let renewal = match (&bound, authority) {
+        (listen::Bound::Tls(_, address), Some(authority)) => {
+            let (place, life, listen) = (IdentityDir::of(&config.state_dir), config.lives.server, Some(address.ip()));
+            let (key, at) = place.server(authority, listen, life)?;
+            let (shown, registry) = (Arc::new(Shown::new(key)), Arc::clone(&opened.app.registry));
+            Some(Renewal { place, registry, listen, life, shown, at })
+        }
+        _ => None,
+    };
+    let path = config.state_dir.join(ADDRESS);
+    if let Err(error) = secret_file::write(&path, bound.local_address()) {
+        // A full disk is no reason not to serve: only commands on this machine miss it.
+        warn!(path = %path.display(), %error, "cannot write the address for local commands");
+    }
+    Ok(Server { bound, opened, renewal })
 }
 
-fn claim_directory(path: &Path) -> Result<File, ServeError> {
+/// File under the state directory that says how the running controller is reached from this machine.
+pub const ADDRESS: &str = "address";
+
+/// Makes sure that no other controller uses a state directory, for as long as the file is held.
+///
+/// # Errors
+/// Another one does, or it cannot be created.
+pub fn claim_directory(path: &Path) -> Result<File, ServeError> {
     let failed = |source| ServeError::StateDir { path: path.to_owned(), source };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
     let lock = File::create(path.join("controller.lock")).map_err(failed)?;
@@ -135,24 +208,35 @@ impl Server {
     /// # Errors
     /// Accepting fails, or the store can neither be written nor read any more.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), ServeError> {
-        let Self { bound, app, auth, task, stop, _lock } = self;
+        let Self { bound, opened: Opened { app, auth, task, _lock }, renewal } = self;
         info!(address = bound.address(), "serving");
+        let stop = app.shutdown.clone();
         let tasks = TaskTracker::new();
         // The task that owns the state stops last, so that requests under way are answered.
         let last = CancellationToken::new();
         let owner = tasks.spawn(task.run(last.clone()));
         let (janitor, ending) = (app.clone(), stop.clone());
         tasks.spawn(async move { janitor.retention.run(&janitor.supervisor, &janitor.store, ending).await });
-        let service = router(app, auth);
+        let service = router(app, auth).into_make_service_with_connect_info::<Peer>();
         let ended = stop.clone();
         let until = async move { ended.cancelled().await };
+        let shown = renewal.as_ref().map(|renewal| Arc::clone(&renewal.shown));
+        if let Some(renewal) = renewal {
+            tasks.spawn(renewal.run(stop.clone()));
+        }
         let served = async {
-            match bound {
-                listen::Bound::Tcp(listener, _) => {
-                    axum::serve(Stalls(listener), service).with_graceful_shutdown(until).await
+            match (bound, shown) {
+                (listen::Bound::Tls(listener, _), Some(shown)) => {
+                    let tls = Tls::new(listener, shown)?;
+                    Ok(axum::serve(Stalls(tls), service).with_graceful_shutdown(until).await)
                 }
-                listen::Bound::Unix(listener, _) => {
-                    axum::serve(Stalls(listener), service).with_graceful_shutdown(until).await
+                // Bound without a certificate to show: nothing is served in plaintext instead.
+                (listen::Bound::Tls(..), None) => Err(rustls::Error::NoCertificatesPresented),
+                (listen::Bound::Plain(listener, _), _) => {
+                    Ok(axum::serve(Stalls(listener), service).with_graceful_shutdown(until).await)
+                }
+                (listen::Bound::Unix(listener, _), _) => {
+                    Ok(axum::serve(Stalls(listener), service).with_graceful_shutdown(until).await)
                 }
             }
         };
@@ -160,7 +244,7 @@ impl Server {
         tokio::pin!(owner);
         let outcome = tokio::select! {
             () = shutdown.cancelled() => Ok(()),
-            served = &mut served => served.map_err(ServeError::Serve),
+            served = &mut served => served.map_err(ServeError::Tls).and_then(|served| served.map_err(ServeError::Serve)),
             _ = &mut owner => Err(ServeError::Stopped),
         };
         stop.cancel();

@@ -1,13 +1,39 @@
 //! Cuts connections whose peer has stopped reading: the reader comes back and resumes, and holds no memory meanwhile.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::serve::Listener;
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
+
+use crate::http::auth::Peer;
+
+impl From<SocketAddr> for Peer {
+    fn from(address: SocketAddr) -> Self {
+        Self { address: address.to_string(), certificate: None }
+    }
+}
+
+impl From<tokio::net::unix::SocketAddr> for Peer {
+    fn from(_: tokio::net::unix::SocketAddr) -> Self {
+        Self { address: "unix".to_owned(), certificate: None }
+    }
+}
+
+impl<L> Connected<IncomingStream<'_, Stalls<L>>> for Peer
+where
+    L: Listener,
+    L::Addr: Into<Self>,
+{
+    fn connect_info(stream: IncomingStream<'_, Stalls<L>>) -> Self {
+        stream.remote_addr().clone()
+    }
+}
 
 /// A peer that takes not one byte for so long is cut.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -15,17 +41,20 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A listener whose connections are cut when they stall.
 pub(super) struct Stalls<L>(pub(super) L);
 
-impl<L: Listener> Listener for Stalls<L> {
+impl<L: Listener> Listener for Stalls<L>
+where
+    L::Addr: Into<Peer>,
+{
     type Io = Cut<L::Io>;
-    type Addr = L::Addr;
+    type Addr = Peer;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         let (io, address) = self.0.accept().await;
-        (Cut { io, waiting: None }, address)
+        (Cut { io, waiting: None }, address.into())
     }
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.0.local_addr()
+        self.0.local_addr().map(Into::into)
     }
 }
 

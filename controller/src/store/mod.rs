@@ -26,6 +26,7 @@ use self::memory::Memory;
 use self::reserve::Reserve;
 use self::sqlite::Sqlite;
 use crate::event::Entry;
+use crate::identity::Credential;
 use crate::reactor::Effects;
 
 /// The store failed. Nothing of the batch is kept, and nothing of it was acknowledged.
@@ -167,6 +168,42 @@ impl Store {
         match &self.records {
             Records::Sqlite(sqlite) => sqlite.assignment(id).await,
             Records::Memory(memory) => Ok(memory.assignment(id)),
+        }
+    }
+
+    /// All credentials, in no order. Where nothing is kept there are none.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn credentials(&self) -> Result<Vec<Credential>, StoreError> {
+        match &self.records {
+            Records::Sqlite(sqlite) => sqlite.credentials().await,
+            Records::Memory(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Makes credentials durable, all or none. A full disk is met with the reserve first: a revocation must not fail.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn keep_credentials(&self, credentials: &[Credential]) -> Result<(), StoreError> {
+        match &self.records {
+            Records::Sqlite(sqlite) => match sqlite.keep_credentials(credentials).await {
+                Err(StoreError::Full { .. }) if self.release_reserve() => sqlite.keep_credentials(credentials).await,
+                kept => kept,
+            },
+            Records::Memory(_) => Ok(()),
+        }
+    }
+
+    /// Removes credentials that ended long ago.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn forget_credentials(&self, ids: &[String]) -> Result<(), StoreError> {
+        match &self.records {
+            Records::Sqlite(sqlite) => sqlite.forget_credentials(ids).await,
+            Records::Memory(_) => Ok(()),
         }
     }
 

@@ -15,10 +15,11 @@ use sqlx::{Connection as _, Row as _};
 
 use super::StoreError;
 use crate::event::{Entry, Event as Happened};
+use crate::identity::Credential;
 use crate::reactor::Effects;
 
 /// Scripts that bring a database from schema `index` to `index + 1`. Never edited, only added to.
-const MIGRATIONS: &[&str] = &[include_str!("schema_1.sql"), include_str!("schema_2.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
 /// A read stops after so many bytes of events.
 const STRETCH_BYTES: usize = 1 << 20;
 
@@ -162,6 +163,40 @@ impl Sqlite {
             return Err(damaged(format!("journal entry {hole}"), "an entry is missing"));
         }
         Ok(entries)
+    }
+
+    pub(super) async fn credentials(&self) -> Result<Vec<Credential>, StoreError> {
+        let rows = sqlx::query("SELECT id, body FROM credentials").fetch_all(&self.writer);
+        let rows = rows.await.map_err(|source| self.failed(source))?;
+        let read = |row: &sqlx::sqlite::SqliteRow| {
+            let id: &str = row.try_get(0).map_err(|source| self.failed(source))?;
+            let text: &str = row.try_get(1).map_err(|source| self.failed(source))?;
+            self.parse(text, || format!("credential {id}"))
+        };
+        rows.iter().map(read).collect()
+    }
+
+    pub(super) async fn keep_credentials(&self, credentials: &[Credential]) -> Result<(), StoreError> {
+        let failed = |source| self.failed(source);
+        let mut transaction = self.writer.begin().await.map_err(failed)?;
+        for credential in credentials {
+            let text = serde_json::to_string(credential).map_err(|e| failed(sqlx::Error::Encode(e.into())))?;
+            sqlx::query("INSERT OR REPLACE INTO credentials (id, body) VALUES (?, ?)")
+                .bind(&credential.id)
+                .bind(text)
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed)?;
+        }
+        transaction.commit().await.map_err(failed)
+    }
+
+    pub(super) async fn forget_credentials(&self, ids: &[String]) -> Result<(), StoreError> {
+        for id in ids {
+            let delete = sqlx::query("DELETE FROM credentials WHERE id = ?").bind(id).execute(&self.writer);
+            delete.await.map_err(|source| self.failed(source))?;
+        }
+        Ok(())
     }
 
     pub(super) async fn assignment(&self, id: AttemptId) -> Result<Option<Assignment>, StoreError> {

@@ -129,6 +129,36 @@ async fn real_answers_are_what_the_served_document_says() {
     assert_eq!(receipt["status"], "cancelled");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_about_credentials_are_what_the_served_document_says() {
+    let secure = crate::identity::Secure::start();
+    let transport = secure.admin();
+    let document: Value = transport.json(Call::get(paths::OPENAPI)).await.unwrap();
+    let api = Checked { transport, document };
+    let csr = agent::identity::signing_request("x", &rcgen::KeyPair::generate().unwrap()).unwrap();
+    for wanted in [
+        serde_json::json!({"kind": "token", "name": "ada", "role": "approve"}),
+        serde_json::json!({"kind": "certificate", "name": "ci", "expiresInS": 60, "csr": csr}),
+        serde_json::json!({"kind": "certificate", "name": "ci", "csr": "none"}),
+        serde_json::json!({"kind": "token", "name": ""}),
+    ] {
+        api.ask("POST", "/v1/credentials", "/v1/credentials", Some(wanted)).await;
+    }
+    let wanted = serde_json::json!({"kind": "join"});
+    let made = api.ask("POST", "/v1/credentials", "/v1/credentials", Some(wanted)).await;
+    let join = serde_json::json!({"token": made["secret"], "worker": "w1", "csr": csr});
+    api.ask("POST", "/v1/join", "/v1/join", Some(join)).await;
+    api.ask("POST", "/v1/join", "/v1/join", Some(Value::Null)).await;
+    let renew = serde_json::json!({"csr": csr});
+    api.ask("POST", "/v1/workers/{id}/certificate", "/v1/workers/w1/certificate", Some(renew)).await;
+    api.ask("POST", "/v1/workers/{id}/revoke", "/v1/workers/w1/revoke", Some(Value::Null)).await;
+    let page = api.ask("GET", "/v1/credentials", "/v1/credentials?limit=2", None).await;
+    assert!(page["next"].is_string(), "{page}");
+    let one = format!("/v1/credentials/{}/revoke", page["items"][0]["id"].as_str().unwrap());
+    api.ask("POST", "/v1/credentials/{id}/revoke", &one, Some(Value::Null)).await;
+    api.ask("POST", "/v1/credentials/{id}/revoke", "/v1/credentials/none/revoke", Some(Value::Null)).await;
+}
+
 #[tokio::test]
 async fn every_described_route_exists_and_wants_a_credential() {
     let dir = tempfile::tempdir().unwrap();

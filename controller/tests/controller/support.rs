@@ -10,9 +10,11 @@ use agent::descriptor::{Contract, Effort, InnerSandbox, Mode, Parent, Provider};
 use agent::event::{Event, EventBody};
 use agent::ids::AttemptId;
 use agent::link::{self, Runner};
-use agent::transport::{CallError, Endpoint, Token, Transport};
+use agent::transport::certificate::authorities;
+use agent::transport::{CallError, Credentials, Endpoint, Token, Transport, Trust};
 use agent::wire::attempt::{AttemptState, Submit};
 use controller::client::{Client, Told};
+use controller::identity::Lives;
 use controller::reactor::Timing;
 use controller::serve::{Listen, ServeConfig, start};
 use futures_util::StreamExt as _;
@@ -95,6 +97,11 @@ impl Served {
         })
     }
 
+    /// With these lives of certificates and tokens.
+    pub(crate) fn start_living(dir: &Path, listen: &str, lives: Lives) -> Self {
+        Self::start_as(dir, listen, |config| config.lives = lives)
+    }
+
     /// With settings of the test's own.
     pub(crate) fn start_as(dir: &Path, listen: &str, change: impl FnOnce(&mut ServeConfig)) -> Self {
         let mut config = ServeConfig::new(listen.parse::<Listen>().unwrap(), dir);
@@ -130,7 +137,13 @@ impl Served {
 
     pub(crate) fn transport(&self) -> Transport {
         let endpoint: Endpoint = self.address.parse().unwrap();
-        Transport::http(&endpoint, Some(Token::read(&self.dir.join("token")).unwrap())).unwrap()
+        let identity = self.dir.join("identity");
+        if !identity.exists() {
+            return Transport::http(&endpoint, Some(Token::read(&self.dir.join("token")).unwrap())).unwrap();
+        }
+        let trust = Trust::Authorities(authorities(&identity.join("ca.pem")).unwrap());
+        let token = Token::read(&identity.join("admin.token")).unwrap();
+        Transport::with(&endpoint, Credentials::none().trusting(trust).with_token(Some(token))).unwrap()
     }
 
     pub(crate) fn client(&self) -> Client {

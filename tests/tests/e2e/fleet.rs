@@ -18,13 +18,13 @@ struct Fleet<'w> {
     agent: Child,
 }
 
-fn controller(world: &World, listen: &str) -> (Child, String) {
+pub(crate) fn controller(world: &World, listen: &str) -> (Child, String) {
     let mut command = world.laneyard();
     command.args(["serve", "--listen", listen]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let address = line.split([' ', ',']).find(|word| word.starts_with("http://"));
+    let address = line.split([' ', ',']).find(|word| word.starts_with("http"));
     let address = address.unwrap_or_else(|| panic!("serve said `{line}`")).to_owned();
     (child, address)
 }

@@ -17,6 +17,7 @@ macro_rules! on_every_engine {
 mod crash;
 mod fleet;
 mod isolation;
+mod joined;
 mod misbehaviour;
 mod outcomes;
 mod scripted;

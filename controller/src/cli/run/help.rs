@@ -32,7 +32,9 @@ Where and how it runs:
   --require LABEL=VALUE             the controller's worker must carry it; may be repeated
   --on-lost wait|fail               when the worker of a started attempt is lost: wait for it (default), or end
                                     with a receipt that claims no settled child
-  --token-file FILE                 proves who we are to the controller
+  --ca FILE                         authority that the controller's certificate must be of
+  --token-file FILE                 proves who we are to the controller: a token,
+  --client-cert FILE  --client-key FILE   or a certificate
   --state-dir DIR                   where attempts are kept
   --verbose, --quiet                talk on stderr: always, never; else on a terminal
   --json                            accepted; stdout is the receipt's JSON anyway

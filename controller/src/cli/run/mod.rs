@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use agent::assignment::Assignment;
-use agent::config::{Config, ControllerAddress, Environment};
+use agent::config::{Config, Environment};
 use agent::descriptor::Contract;
 use agent::driver::{STRICT_EVIDENCE, strict_reason};
 use agent::progress::{Reporter, State, system_tokens};
@@ -34,6 +34,7 @@ use self::reserve::{Reservation, canonical};
 use self::signals::Latch;
 use super::connect::{self, Adoption, Connection};
 use super::output::{self, Talk, chain};
+use super::place;
 use super::record::{FileRecord, Record, Records};
 use super::{USAGE, adopt};
 
@@ -96,7 +97,7 @@ fn prepare(
     let Some(options) = options::read(&words, compatible, &here)? else { return Ok(None) };
     check::check(&options)?;
     let config = Config::load(environment).map_err(|error| UsageError(error.to_string()))?;
-    let mut config = overridden(config, &options);
+    let mut config = overridden(config, &options)?;
     if config.controller.is_none() {
         if !options.own.require.is_empty() {
             return options::refuse("require needs a controller: labels are its workers'");
@@ -114,18 +115,12 @@ fn prepare(
 }
 
 /// Flags win over the file.
-fn overridden(mut config: Config, options: &Options) -> Config {
+fn overridden(mut config: Config, options: &Options) -> Result<Config, UsageError> {
     let own = options.own.clone();
     config.engine = own.engine.or(config.engine);
     config.state_dir = own.state_dir.unwrap_or(config.state_dir);
-    if let Some(url) = own.controller {
-        // A token of one controller is never shown to another.
-        config.controller = Some(ControllerAddress { url, token_file: None });
-    }
-    if let (Some(address), Some(token_file)) = (config.controller.as_mut(), own.token_file) {
-        address.token_file = Some(token_file);
-    }
-    config
+    config.controller = place::controller(config.controller, own.controller, own.proof)?;
+    Ok(config)
 }
 
 impl Checked {
@@ -200,7 +195,7 @@ impl Checked {
             pid: std::process::id(),
             execution_id: self.assignment.execution_id.clone(),
             controller: self.config.controller.as_ref().map(|address| address.url.clone()),
-            token_file: self.config.controller.as_ref().and_then(|address| address.token_file.clone()),
+            proof: self.config.controller.as_ref().map(|address| address.proof.clone()).unwrap_or_default(),
             output: FileRecord::of(output),
             receipt: FileRecord::of(receipt),
             assignment: Some(Box::new(self.assignment.to_remember())),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use agent::config::Proof;
 use agent::container::discover::EngineChoice;
 use agent::container::image::Reference;
 use agent::descriptor::{ApiSpend, Contract, Effort, InnerSandbox, Mode, Parent, Provider, VocabularyError};
@@ -49,7 +50,10 @@ const OWN: &[Flag] = &[
     Flag::value("require"),
     Flag::value("on-lost"),
     Flag::value("controller"),
+    Flag::value("ca"),
     Flag::value("token-file"),
+    Flag::value("client-cert"),
+    Flag::value("client-key"),
     Flag::value("state-dir"),
     Flag::switch("verbose"),
     Flag::switch("quiet"),
@@ -118,7 +122,7 @@ pub struct Own {
     pub require: BTreeMap<String, String>,
     pub on_lost: OnLost,
     pub controller: Option<String>,
-    pub token_file: Option<PathBuf>,
+    pub proof: Proof,
     pub state_dir: Option<PathBuf>,
     pub verbose: bool,
     pub quiet: bool,
@@ -204,7 +208,12 @@ fn own(given: &Given, here: &Path) -> Result<Own, UsageError> {
         require: given.all("require").map(label).collect::<Result<_, _>>()?,
         on_lost: given.last("on-lost").map_or(Ok(OnLost::Wait), on_lost)?,
         controller: given.last("controller").map(|url| url.trim_end_matches('/').to_owned()),
-        token_file: file("token-file"),
+        proof: Proof {
+            ca: file("ca"),
+            token_file: file("token-file"),
+            client_cert: file("client-cert"),
+            client_key: file("client-key"),
+        },
         state_dir: file("state-dir"),
         verbose: given.has("verbose"),
         quiet: given.has("quiet"),

@@ -1,0 +1,171 @@
+//! `laneyard token`: credentials of people and CI.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use agent::config::Config;
+use agent::identity::signing_request;
+use agent::secret_file;
+use agent::wire::attempt::Page;
+use agent::wire::identity::{CreateCredential, CreatedCredential, CredentialView, Kind, Role, Standing};
+use agent::wire::paths;
+use anyhow::Context as _;
+use time::format_description::well_known::Rfc3339;
+
+use super::administer::{self, Administration};
+use super::output;
+use super::table::table;
+
+/// Make, list and revoke the credentials of people, CI and workers.
+#[derive(Debug, clap::Args)]
+pub struct Token {
+    /// The state directory of this machine's controller, instead of the configured controller.
+    #[arg(long, value_name = "DIR", global = true)]
+    dir: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Make a token, and print it this once.
+    Create(Create),
+    /// List credentials: those that count, or all.
+    List {
+        /// Also expired, revoked and used ones.
+        #[arg(long)]
+        all: bool,
+        /// One JSON object a line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// End a credential at once, also on open connections.
+    Revoke {
+        /// Its public id.
+        id: String,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Create {
+    /// submit, approve or admin; each includes those before it.
+    #[arg(long)]
+    role: Role,
+    /// Whose it is: shown as the submitter.
+    #[arg(long)]
+    name: String,
+    /// When it ends, such as 30d; without: never.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    expires: Option<Duration>,
+    /// Write the token into this new file (mode 0600) instead of printing it.
+    #[arg(long, value_name = "FILE", conflicts_with = "certificate")]
+    out: Option<PathBuf>,
+    /// Make a client certificate instead, and write it with its key into this file (mode 0600).
+    #[arg(long, value_name = "FILE")]
+    certificate: Option<PathBuf>,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Token {
+    /// Runs the subcommand.
+    ///
+    /// # Errors
+    /// The controller cannot be asked, or refuses.
+    pub async fn run(self, config: &Config) -> anyhow::Result<ExitCode> {
+        let there = administer::open(config, self.dir).await?;
+        let done = match self.command {
+            Command::Create(create) => create.run(&there).await,
+            Command::List { all, json } => list(&there, all, json).await,
+            Command::Revoke { id } => revoke(&there, &id).await,
+        };
+        there.close().await;
+        done.map(|()| ExitCode::SUCCESS)
+    }
+}
+
+impl Create {
+    async fn run(self, there: &Administration) -> anyhow::Result<()> {
+        let kind = if self.certificate.is_some() { Kind::Certificate } else { Kind::Token };
+        let key = rcgen::KeyPair::generate()?;
+        let csr = self.certificate.as_ref().map(|_| signing_request(&self.name, &key)).transpose()?;
+        for path in self.out.iter().chain(&self.certificate) {
+            anyhow::ensure!(!path.exists(), "`{}` exists: name a new file", path.display());
+        }
+        let expires_in_s = self.expires.map(|life| life.as_secs());
+        let wanted = CreateCredential { kind, name: self.name, role: self.role, expires_in_s, csr };
+        let created: CreatedCredential = there.post(paths::CREDENTIALS, &wanted).await?;
+        let view = &created.credential;
+        match (&self.out, &self.certificate, created.secret, created.certificate) {
+            (Some(path), _, Some(secret), _) => keep(path, &format!("{secret}\n"))?,
+            (_, Some(path), _, Some(chain)) => keep(path, &format!("{chain}{}", key.serialize_pem()))?,
+            (None, None, Some(secret), _) if self.json => {
+                let mut value = serde_json::to_value(view)?;
+                value["secret"] = secret.into();
+                output::data(&value.to_string());
+                return Ok(());
+            }
+            (None, None, Some(secret), _) => output::data(&secret),
+            _ => anyhow::bail!("the controller's answer has no credential: are both of the same version?"),
+        }
+        if self.json {
+            output::data(&serde_json::to_string(view)?);
+        } else {
+            output::line(&format!(
+                "{} {} for `{}`, role {}{}",
+                view.kind.as_str(),
+                view.id,
+                view.name,
+                view.role,
+                end(view)
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn keep(path: &Path, content: &str) -> anyhow::Result<()> {
+    secret_file::write(path, content).with_context(|| format!("cannot write `{}`", path.display()))
+}
+
+fn end(view: &CredentialView) -> String {
+    view.expires_at.and_then(|end| end.format(&Rfc3339).ok()).map_or_else(String::new, |end| format!(", until {end}"))
+}
+
+async fn list(there: &Administration, all: bool, json: bool) -> anyhow::Result<()> {
+    let mut rows = vec![["id", "kind", "role", "name", "standing", "until"].map(str::to_owned).to_vec()];
+    let mut after = String::new();
+    loop {
+        let page: Page<CredentialView> = there.get(&format!("{}?limit=200{after}", paths::CREDENTIALS)).await?;
+        for view in page.items.iter().filter(|view| all || view.standing == Standing::Active) {
+            if json {
+                output::data(&serde_json::to_string(view)?);
+            }
+            let until = view.expires_at.and_then(|end| end.format(&Rfc3339).ok()).unwrap_or_else(|| "-".to_owned());
+            let name = if view.name.is_empty() { "-" } else { &view.name };
+            let cells = [&view.id, view.kind.as_str(), view.role.as_str(), name, view.standing.as_str(), &until];
+            rows.push(cells.map(str::to_owned).to_vec());
+        }
+        match page.next {
+            Some(next) => after = format!("&after={next}"),
+            None => break,
+        }
+    }
+    if !json {
+        output::raw(&table(&rows));
+    }
+    Ok(())
+}
+
+async fn revoke(there: &Administration, id: &str) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        id.bytes().all(|byte| byte.is_ascii_alphanumeric()),
+        "`{id}` is no id: `laneyard token list` shows them"
+    );
+    let empty = serde_json::json!({});
+    let view: CredentialView = there.post(&format!("{}/{id}/revoke", paths::CREDENTIALS), &empty).await?;
+    output::line(&format!("{} {} of `{}` is {}", view.kind.as_str(), view.id, view.name, view.standing.as_str()));
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! `laneyard worker`: lets workers join, and throws them out.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use agent::config::Config;
+use agent::ids::WorkerId;
+use agent::wire::identity::{CreateCredential, CreatedCredential, Kind, RevokedWorker, Role};
+use agent::wire::paths;
+use anyhow::Context as _;
+
+use super::administer::{self, Administration};
+use super::output;
+
+/// Let workers join this controller, or throw them out.
+#[derive(Debug, clap::Args)]
+pub struct Worker {
+    /// The state directory of this machine's controller, instead of the configured controller.
+    #[arg(long, value_name = "DIR", global = true)]
+    dir: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Print the command with which one worker joins, once.
+    Token {
+        /// How long it may be used.
+        #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = humantime::parse_duration)]
+        expires: Duration,
+        /// Good for this worker name only.
+        #[arg(long)]
+        name: Option<WorkerId>,
+        /// How the worker reaches the controller, if not by its first name.
+        #[arg(long)]
+        url: Option<String>,
+    },
+    /// End everything that speaks for a worker, also on open connections. It may join anew with a new token.
+    Revoke { worker: WorkerId },
+}
+
+impl Worker {
+    /// Runs the subcommand.
+    ///
+    /// # Errors
+    /// The controller cannot be asked, or refuses.
+    pub async fn run(self, config: &Config) -> anyhow::Result<ExitCode> {
+        let there = administer::open(config, self.dir).await?;
+        let done = match self.command {
+            Command::Token { expires, name, url } => token(&there, expires, name, url).await,
+            Command::Revoke { worker } => revoke(&there, &worker).await,
+        };
+        there.close().await;
+        done.map(|()| ExitCode::SUCCESS)
+    }
+}
+
+async fn token(
+    there: &Administration,
+    expires: Duration,
+    name: Option<WorkerId>,
+    url: Option<String>,
+) -> anyhow::Result<()> {
+    let url = url.or_else(|| there.url.clone()).context("the controller has no name: pass --url https://HOST:PORT")?;
+    anyhow::ensure!(url.starts_with("https://"), "workers join over TLS: pass --url https://HOST:PORT");
+    let name = name.map(|name| name.to_string()).unwrap_or_default();
+    let expires_in_s = Some(expires.as_secs());
+    let wanted = CreateCredential { kind: Kind::Join, name: name.clone(), role: Role::Worker, expires_in_s, csr: None };
+    let made: CreatedCredential = there.post(paths::CREDENTIALS, &wanted).await?;
+    let secret = made.secret.context("the controller's answer has no token: are both of the same version?")?;
+    let pin =
+        made.ca_fingerprint.context("the controller's answer has no fingerprint: are both of the same version?")?;
+    let name = if name.is_empty() { name } else { format!(" --name {name}") };
+    output::data(&format!("laneyard-agent join {url} --token {secret} --ca-fingerprint {pin}{name}"));
+    output::line(&format!(
+        "Run it once on the worker within {}; after that `laneyard-agent run` needs no flags.",
+        humantime::format_duration(expires)
+    ));
+    Ok(())
+}
+
+async fn revoke(there: &Administration, worker: &WorkerId) -> anyhow::Result<()> {
+    let done: RevokedWorker = there.post(&paths::worker_part(worker, "revoke"), &serde_json::json!({})).await?;
+    let said = match done.revoked.len() {
+        0 => format!("worker `{worker}` had no credential that counts"),
+        _ => format!("worker `{worker}` is revoked: {}", done.revoked.join(", ")),
+    };
+    output::line(&said);
+    Ok(())
+}

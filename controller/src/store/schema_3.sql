@@ -1,0 +1,2 @@
+CREATE TABLE credentials (id TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;
+PRAGMA user_version = 3;
