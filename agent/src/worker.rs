@@ -14,10 +14,11 @@ use tokio_util::task::TaskTracker;
 use crate::assignment::Assignment;
 use crate::attempt::directory::{Accepted, AttemptDir, DirectoryError, RELEASED, StateDir};
 use crate::attempt::{self, Deps};
+use crate::container::{Engine, EngineError};
 use crate::eventlog::EventLog;
 use crate::ids::{AttemptId, Generation};
 use crate::link::{Refusal, Runner};
-use crate::retention::{Rules, attempts};
+use crate::retention::{Rules, attempts, images};
 use crate::wire::attempt::CancelSignal;
 use crate::wire::worker::{Held, WorkerFacts};
 
@@ -122,6 +123,11 @@ impl Worker {
             if let Err(error) = applied {
                 tracing::warn!(%error, "retention was not applied");
             }
+            if let Some(engine) = self.deps.engine.found().await
+                && let Err(error) = retain_images(&engine, &rules).await
+            {
+                tracing::warn!(%error, "retention was not applied to images");
+            }
         }
     }
 
@@ -195,6 +201,15 @@ fn retain(state: &StateDir, rules: &Rules) {
             Err(error) => tracing::warn!(%error, "retention was not applied to an attempt"),
         }
     }
+}
+
+async fn retain_images(engine: &Engine, rules: &Rules) -> Result<(), EngineError> {
+    for item in images::plan(engine, rules, std::time::SystemTime::now()).await? {
+        if images::remove(engine, &item).await? {
+            tracing::info!(image = item.subject, reason = item.reason, "removed");
+        }
+    }
+    Ok(())
 }
 
 /// An attempt could not be taken over.

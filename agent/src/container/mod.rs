@@ -96,6 +96,15 @@ pub struct Found {
     pub running: bool,
 }
 
+/// An image of a provider's CLI that nothing names any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superseded {
+    pub id: String,
+    /// When it was made, in seconds of Unix time.
+    pub created: u64,
+    pub bytes: u64,
+}
+
 /// What became of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivered {

@@ -2,6 +2,7 @@
 //! part of it.
 
 pub mod attempts; // what ended attempts left in the state directory
+pub mod images; // what newer images replaced
 
 use std::time::{Duration, SystemTime};
 

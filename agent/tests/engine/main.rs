@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod fixture;
+mod images; // images that newer ones replaced
 
 mod discovery; // which engine, and why not another
 mod end; // causes, removal, sweep

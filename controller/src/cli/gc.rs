@@ -3,16 +3,19 @@
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+use agent::attempt::EngineSource;
 use agent::attempt::directory::StateDir;
 use agent::config::Config;
-use agent::retention::{Item, attempts};
+use agent::container::discover::Surroundings;
+use agent::retention::{Item, attempts, images};
 use bytesize::ByteSize;
 use serde_json::json;
 
 use super::table::columns;
 use super::{FAILED, connect, output};
 
-/// Remove what the retention rules do not keep: of this machine's attempts, and of the controller's if one is configured.
+/// Remove what the retention rules do not keep: of this machine's attempts and images, and of the controller's attempts if
+/// one is configured.
 #[derive(Debug, clap::Args)]
 pub struct Gc {
     /// Only say what would go.
@@ -31,6 +34,7 @@ impl Gc {
     pub async fn run(self, config: &Config) -> anyhow::Result<ExitCode> {
         let (here, whole) = self.here(config)?;
         let mut all: Vec<(&str, Item)> = here.into_iter().map(|item| ("here", item)).collect();
+        all.extend(self.images(config).await?.into_iter().map(|item| ("here", item)));
         if config.controller.is_some() {
             let collected = connect::remote(config)?.collect(self.dry_run).await?;
             all.extend(collected.items.into_iter().map(|item| ("controller", item)));
@@ -62,6 +66,23 @@ impl Gc {
             }
         }
         Ok((gone, whole))
+    }
+
+    /// Of the engine, if there is one.
+    async fn images(&self, config: &Config) -> anyhow::Result<Vec<Item>> {
+        let source = EngineSource::new(config.engine.clone(), Surroundings::from_env());
+        let Some(engine) = source.found().await else { return Ok(Vec::new()) };
+        let planned = images::plan(&engine, &config.retention, SystemTime::now()).await?;
+        if self.dry_run {
+            return Ok(planned);
+        }
+        let mut gone = Vec::new();
+        for item in planned {
+            if images::remove(&engine, &item).await? {
+                gone.push(item);
+            }
+        }
+        Ok(gone)
     }
 
     fn show(&self, all: &[(&str, Item)]) -> anyhow::Result<()> {

@@ -159,16 +159,18 @@ fn dispatch(cli: Cli, environment: &Environment) -> anyhow::Result<ExitCode> {
         }
     };
     runtime()?.block_on(async {
-        if !matches!(
+        let alone = matches!(
             cli.command,
             Command::Adopt
                 | Command::Attach(_)
                 | Command::Cancel(_)
+                | Command::Gc(_)
                 | Command::Serve(_)
                 | Command::Init(_)
                 | Command::Token(_)
                 | Command::Worker(_)
-        ) {
+        );
+        if !alone {
             adopt::in_background(&config);
         }
         match cli.command {

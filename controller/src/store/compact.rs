@@ -131,7 +131,8 @@ impl Sqlite {
 
 /// Entries, grouped by worker and in order, without which a replay gives the same workers. What stays of each: its
 /// newest registration, whether it drains (and the registration before that), and what was last heard of it.
-fn overtaken(entries: &[Entry]) -> Vec<u64> {
+#[must_use]
+pub fn overtaken(entries: &[Entry]) -> Vec<u64> {
     let mut overtaken = Vec::new();
     for of_one in entries.chunk_by(|a, b| a.event.worker() == b.event.worker()) {
         let removed = of_one.iter().rposition(|entry| matches!(entry.event, Event::Removed { .. }));

@@ -4,7 +4,7 @@
 //! the durable truth, and this module reads them there.
 
 pub mod answers;
-mod compact;
+pub mod compact;
 mod memory;
 mod reserve;
 mod sqlite;

@@ -15,6 +15,7 @@ mod operators;
 mod properties;
 mod refusals;
 mod restart;
+mod retention;
 mod schedule;
 mod scripted;
 mod support;

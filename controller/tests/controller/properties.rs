@@ -12,7 +12,9 @@ use controller::core::attempt::State;
 use controller::core::worker::Order as Command;
 use controller::core::{Core, replay};
 use controller::event::{Entry, Order};
-use controller::reactor::{Effects, Liveness, Now, Timing, World, client, lease, tick, worker};
+use controller::reactor::client::Steer;
+use controller::reactor::{Effects, Liveness, Now, Timing, World, client, lease, retain, tick, worker};
+use controller::store::compact::overtaken;
 use controller::unstarted;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -115,6 +117,7 @@ impl Sim {
                 self.now += Duration::from_secs(u64::from(b) * 4);
                 self.decide(tick::on_tick);
             }
+            14 => self.steer(machine, b),
             _ => {
                 self.world.core = replay(&self.journal);
                 self.world.liveness = Liveness::starting(self.now());
@@ -279,6 +282,24 @@ impl Sim {
         self.mail.push(Mail::Report(machine, report));
     }
 
+    fn steer(&mut self, machine: usize, choice: u8) {
+        let steer = match choice % 4 {
+            0 => Steer::Drain,
+            1 => Steer::Resume,
+            choice => Steer::Remove { abandon: choice == 3 },
+        };
+        let _ = self.decide(|world, effects, now| client::on_steer(world, effects, now, &name(machine), steer));
+    }
+
+    /// Retention takes away every second attempt that it may.
+    fn forget(&mut self) -> Vec<AttemptId> {
+        let every_second: Vec<AttemptId> = self.attempts.iter().step_by(2).copied().collect();
+        let forget = |world: &mut World, effects: &mut Effects, now| {
+            every_second.into_iter().filter(|id| retain::on_forget(world, effects, now, *id)).collect()
+        };
+        self.decide(forget)
+    }
+
     fn beat(&mut self, machine: usize) {
         if let Some(session) = self.machines[machine].session {
             self.mail.push(Mail::Beat(machine, session, self.held(machine)));
@@ -315,6 +336,7 @@ impl Sim {
             for machine in 0..self.machines.len() {
                 if round == 0 {
                     self.register(machine);
+                    self.steer(machine, 1);
                 }
                 self.beat(machine);
                 let orders = self.world.core.orders_after(&name(machine), 0).len();
@@ -345,7 +367,7 @@ proptest! {
 
     #[test]
     fn no_history_starts_an_attempt_twice_or_loses_an_event(
-        steps in vec((0..15_u8, any::<u8>(), any::<u8>()), 0..250),
+        steps in vec((0..16_u8, any::<u8>(), any::<u8>()), 0..250),
     ) {
         let mut sim = Sim::new();
         for step in steps {
@@ -359,5 +381,43 @@ proptest! {
             let lost = matches!(attempt.state, State::Held { interrupted: true, .. });
             prop_assert!(lost || matches!(attempt.state, State::Ended { .. }), "{} hangs: {:?}", id, attempt.state);
         }
+    }
+
+    #[test]
+    fn a_journal_without_what_is_over_replays_to_the_same_state_at_every_moment_of_its_compaction(
+        steps in vec((0..16_u8, any::<u8>(), any::<u8>()), 0..250),
+        calm: bool,
+        done in 0..30_usize,
+    ) {
+        let mut sim = Sim::new();
+        for step in steps {
+            sim.step(step);
+        }
+        if calm {
+            sim.calm_down();
+        }
+        let forgotten = sim.forget();
+        let whole = replay(&sim.journal);
+        prop_assert_eq!(&whole, &sim.world.core);
+        prop_assert!(whole.check_invariants().is_ok());
+        let newest = sim.journal.last().map_or(0, |entry| entry.seq);
+        let mut kept = sim.journal.clone();
+        for id in forgotten {
+            prop_assert!(whole.attempt(id).is_none());
+            let mut left = done;
+            kept.retain(|entry| {
+                let goes = entry.event.attempt() == Some(id) && entry.seq < newest && left > 0;
+                left -= usize::from(goes);
+                !goes
+            });
+        }
+        prop_assert_eq!(&replay(&kept), &whole);
+        let oldest = kept.iter().find(|entry| entry.event.attempt().is_some()).map_or(newest, |entry| entry.seq);
+        let mut old: Vec<Entry> =
+            kept.iter().filter(|entry| entry.event.worker().is_some() && entry.seq < oldest).cloned().collect();
+        old.sort_by_key(|entry| (entry.event.worker().cloned(), entry.seq));
+        let gone = overtaken(&old);
+        kept.retain(|entry| !gone.contains(&entry.seq));
+        prop_assert_eq!(&replay(&kept), &whole);
     }
 }

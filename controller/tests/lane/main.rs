@@ -4,5 +4,6 @@
 mod delivery; // a lane against a scripted controller
 mod desk; // a directory with everything a lane needs
 mod ended; // lanes that end before any container
+mod kept; // what stays of ended attempts
 mod refused; // usage errors
 mod status; // verdicts

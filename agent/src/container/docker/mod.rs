@@ -1,6 +1,7 @@
 //! The engine's HTTP interface. Only this folder names the client library; every call has a deadline.
 
 mod body;
+mod images;
 mod raw;
 mod read;
 

@@ -1,0 +1,152 @@
+//! What stays of ended attempts on this machine, and what killed clients left.
+
+use std::os::unix::fs::MetadataExt as _;
+
+use serde_json::{Value, json};
+
+use crate::desk::{Desk, LANE, Seen};
+
+const NO_ENGINE: &str = "--engine unix:///nowhere/engine.sock --state-dir state";
+
+/// A lane that ended before any container, and its attempt's id.
+fn ended(desk: &Desk) -> String {
+    desk.run("laneyard", &format!("run {LANE} --timeout 0.000001 {NO_ENGINE}"));
+    let list = desk.run("laneyard", "attempts --state-dir state").out();
+    list.split_whitespace().next().unwrap().to_owned()
+}
+
+fn with_rules(desk: &Desk, rules: &str, line: &str) -> Seen {
+    std::fs::write(desk.path("config.toml"), format!("[retention]\n{rules}\n")).unwrap();
+    desk.run_with("laneyard", line, &[("LANEYARD_CONFIG", desk.path("config.toml").to_str().unwrap())])
+}
+
+#[test]
+fn logs_go_and_leave_a_gap_and_the_receipt_then_the_attempt_goes_whole() {
+    let desk = Desk::new();
+    let id = ended(&desk);
+    assert_eq!(
+        desk.run("laneyard", "gc --dry-run --state-dir state --engine unix:///nowhere/engine.sock").out(),
+        "",
+        "nothing is old"
+    );
+    let rules = "logs = { age = \"0s\" }\nreceipts = { age = \"forever\" }";
+    let planned = with_rules(&desk, rules, &format!("gc --dry-run --json {NO_ENGINE}"));
+    let item: Value = serde_json::from_str(planned.out().trim()).unwrap();
+    assert_eq!((&item["kind"], &item["subject"], &item["place"]), (&json!("logs"), &json!(id), &json!("here")));
+    let done = with_rules(&desk, rules, &format!("gc --json {NO_ENGINE}"));
+    assert_eq!((done.code(), done.out()), (0, planned.out()));
+    assert_eq!(with_rules(&desk, rules, &format!("gc --json {NO_ENGINE}")).out(), "");
+    let log = desk.run("laneyard", &format!("logs {id} --state-dir state")).out();
+    assert!(log.lines().count() <= 2 && log.contains("terminal timed-out"), "{log}");
+    let attached = desk.run("laneyard", &format!("attach {id} {NO_ENGINE}"));
+    assert_eq!(attached.code(), 124, "{}", attached.err());
+    let whole = with_rules(&desk, "receipts = { age = \"0s\" }", &format!("gc {NO_ENGINE}")).out();
+    assert!(whole.starts_with("removed  receipts  ") && whole.contains("older than 0s"), "{whole}");
+    assert_eq!(desk.run("laneyard", "attempts --state-dir state").out(), "");
+    assert_eq!(std::fs::read_dir(desk.path("state/attempts")).unwrap().count(), 0);
+}
+
+#[test]
+fn an_undelivered_receipt_and_a_client_that_still_wants_something_keep_an_attempt() {
+    let desk = Desk::new();
+    let id = ended(&desk);
+    let rules = "receipts = { age = \"0s\" }";
+    let released = desk.path(&format!("state/attempts/{id}/released"));
+    std::fs::remove_file(&released).unwrap();
+    assert_eq!(with_rules(&desk, rules, &format!("gc --dry-run --json {NO_ENGINE}")).out(), "");
+    std::fs::write(&released, "").unwrap();
+    let client = desk.path(&format!("state/clients/{id}.json"));
+    std::fs::write(&client, "").unwrap();
+    assert_eq!(with_rules(&desk, rules, &format!("gc --dry-run --json {NO_ENGINE}")).out(), "");
+    std::fs::remove_file(&client).unwrap();
+    assert_ne!(with_rules(&desk, rules, &format!("gc --dry-run --json {NO_ENGINE}")).out(), "");
+}
+
+#[test]
+fn a_rule_that_makes_no_sense_is_refused_with_its_place() {
+    let desk = Desk::new();
+    for (rules, said) in [("logs = { age = \"soon\" }", "`soon` is no age"), ("every = \"0s\"", "retention.every")] {
+        let seen = with_rules(&desk, rules, &format!("gc {NO_ENGINE}"));
+        assert_eq!(seen.code(), 64);
+        assert!(seen.err().contains(said) && seen.err().contains("config.toml"), "{}", seen.err());
+    }
+}
+
+/// A record as a killed client leaves it, with these reserved files.
+fn leave_record(desk: &Desk, id: &str, output: &str, receipt: &str) {
+    let file = |name: &str| {
+        let found = std::fs::metadata(desk.path(name)).ok();
+        let (dev, ino) = found.map_or((1, 1), |meta| (meta.dev(), meta.ino()));
+        json!({"path": desk.path(name), "dev": dev, "ino": ino})
+    };
+    let record = json!({"attempt": id, "pid": 1, "executionId": "x", "controller": null, "tokenFile": null,
+        "output": file(output), "receipt": file(receipt)});
+    std::fs::write(desk.path(&format!("state/clients/{id}.json")), record.to_string()).unwrap();
+}
+
+#[test]
+fn a_record_whose_receipt_file_is_gone_is_told_once_and_forgotten() {
+    let desk = Desk::new();
+    let id = ended(&desk);
+    std::fs::write(desk.path("other.md"), "").unwrap();
+    leave_record(&desk, &id, "other.md", "gone.json");
+    let seen = desk.run("laneyard", &format!("attach {id} {NO_ENGINE}"));
+    assert_eq!(seen.code(), 70);
+    let kept = desk.path(&format!("state/attempts/{id}/receipt.json"));
+    assert!(seen.err().contains("is gone") && seen.err().contains(kept.to_str().unwrap()), "{}", seen.err());
+    assert!(kept.exists() && !desk.path("gone.json").exists());
+    assert_eq!(std::fs::read_dir(desk.path("state/clients")).unwrap().count(), 0);
+    let again = desk.run("laneyard", &format!("attach {id} {NO_ENGINE}"));
+    assert_eq!(again.code(), 124, "{}", again.err());
+}
+
+#[test]
+fn a_record_whose_output_file_alone_is_gone_still_gets_its_receipt() {
+    let desk = Desk::new();
+    let id = ended(&desk);
+    std::fs::write(desk.path("late.json"), "").unwrap();
+    leave_record(&desk, &id, "gone.md", "late.json");
+    let seen = desk.run("laneyard", &format!("attach {id} {NO_ENGINE}"));
+    assert_eq!(seen.code(), 124, "{}", seen.err());
+    assert_eq!(desk.json("late.json")["status"], "timed-out");
+    assert_eq!(std::fs::read_dir(desk.path("state/clients")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_cancel_of_an_ended_attempt_says_how_it_ended() {
+    let desk = Desk::new();
+    let id = ended(&desk);
+    let seen = desk.run("laneyard", &format!("cancel {id} --state-dir state"));
+    assert_eq!((seen.code(), seen.out().as_str()), (0, ""));
+    assert_eq!(seen.err(), format!("attempt {id} has ended already: timed-out\n"));
+}
+
+#[test]
+fn lists_have_no_trailing_blanks_and_logs_no_line_twice() {
+    let desk = Desk::new();
+    let id = ended(&desk);
+    let list = desk.run("laneyard", "attempts --state-dir state").out();
+    assert!(list.lines().all(|line| line == line.trim_end()), "{list:?}");
+    let log = desk.run("laneyard", &format!("logs {id} --state-dir state")).out();
+    let told: Vec<&str> = log.lines().map(|line| line.splitn(3, ' ').nth(2).unwrap().trim()).collect();
+    let mut once = told.clone();
+    once.dedup();
+    assert_eq!(told, once);
+}
+
+#[test]
+fn help_is_a_command_too() {
+    let desk = Desk::new();
+    let help = desk.run("laneyard", "help");
+    assert_eq!((help.code(), help.err().as_str()), (0, ""));
+    assert_eq!(help.out(), desk.run("laneyard", "--help").out());
+    for command in ["run", "status", "gc", "workers", "policy", "contract"] {
+        let help = desk.run("laneyard", &format!("help {command}"));
+        assert_eq!(help.code(), 0, "{command}: {}", help.err());
+        assert!(help.out().to_lowercase().contains("usage"), "{command}: {}", help.out());
+    }
+    assert_eq!(desk.run("laneyard", "help nonsense").code(), 64);
+    let lone = desk.run("laneyard", &format!("run {LANE} --require zone=eu {NO_ENGINE}"));
+    assert_eq!(lone.code(), 64);
+    assert!(lone.err().contains("require needs a controller"), "{}", lone.err());
+}
