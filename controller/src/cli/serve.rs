@@ -15,6 +15,8 @@ use crate::serve::{Listen, ServeConfig, serve};
 
 /// Heartbeats come four times as often.
 const SHORTEST_LEASE: Duration = Duration::from_millis(200);
+/// A third of it is left for renewals that fail at first.
+const SHORTEST_LIFE: Duration = Duration::from_secs(60);
 
 /// Run a controller that clients and agents can talk to: over TLS once `laneyard init` has made it an identity.
 #[derive(Debug, clap::Args)]
@@ -61,14 +63,17 @@ impl Serve {
         if let Some(file) = token_file {
             if identity.exists() {
                 output::line(
-                    "error: this controller has an identity: its tokens come from `laneyard token create`, \
-                              leave --token-file out",
+                    "error: this controller has an identity, whose tokens come from `laneyard token create`: leave \
+                     --token-file out",
                 );
                 return Ok(ExitCode::from(USAGE));
             }
             settings.token_file = file;
         }
         if let Some(life) = self.certificate_life {
+            if life < SHORTEST_LIFE {
+                anyhow::bail!("--certificate-life must be at least {} s", SHORTEST_LIFE.as_secs());
+            }
             settings.lives.client = life;
         }
         let proof = if identity.exists() {

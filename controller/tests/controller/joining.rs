@@ -66,6 +66,13 @@ async fn a_join_token_lets_one_worker_in_once() {
     let (_, named) = secure.create(Kind::Join, Role::Worker, "w3", None).await;
     assert_eq!(joined_code(second.path(), &secure.joining(&named, "w2")).await, "403 not-your-worker");
     join(&Home::of(second.path()), &secure.joining(&named, "w3")).await.unwrap();
+    // A worker that was thrown out may be let in again, on purpose.
+    secure.admin().json::<Value>(Call::post("/v1/workers/w1/revoke", &json!({})).unwrap()).await.unwrap();
+    let (_, anew) = secure.create(Kind::Join, Role::Worker, "w1", None).await;
+    let joining = agent::identity::Joining { replace: true, ..secure.joining(&anew, "w1") };
+    join(&Home::of(first.path()), &joining).await.unwrap();
+    let identity = Home::of(first.path()).load().unwrap().unwrap();
+    assert_eq!(refusal(&secure.with(identity.credentials), paths::ATTEMPTS).await, "403 forbidden");
 }
 
 #[tokio::test(flavor = "multi_thread")]
