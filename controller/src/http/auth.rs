@@ -1,6 +1,7 @@
 //! Who asks, and whether they may. Judged at every request: a revocation counts on open connections too.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent::ids::WorkerId;
 use agent::transport::Token;
@@ -51,6 +52,21 @@ pub struct Peer {
     pub address: String,
     /// SHA-256 of the client certificate; the client has proven that it holds the key.
     pub certificate: Option<[u8; 32]>,
+    known: Arc<AtomicBool>,
+}
+
+impl Peer {
+    /// Somebody at this address, with a certificate or without.
+    #[must_use]
+    pub fn new(address: String, certificate: Option<[u8; 32]>) -> Self {
+        Self { address, certificate, known: Arc::default() }
+    }
+
+    /// True once the connection has brought a good credential.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.known.load(Ordering::Acquire)
+    }
 }
 
 /// The known credentials.
@@ -111,6 +127,9 @@ fn bearer(request: &Request) -> Option<Token> {
 pub(super) async fn authenticate(State(auth): State<Auth>, mut request: Request, next: Next) -> Response {
     match auth.recognize(&request) {
         Ok((principal, grant)) => {
+            if let Some(ConnectInfo(peer)) = request.extensions().get::<ConnectInfo<Peer>>() {
+                peer.known.store(true, Ordering::Release);
+            }
             request.extensions_mut().insert(principal);
             match grant {
                 None => next.run(request).await,

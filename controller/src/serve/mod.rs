@@ -21,7 +21,7 @@ use tracing::{info, warn};
 
 pub use self::listen::{Listen, ListenError};
 use self::renewal::Renewal;
-use self::stall::Stalls;
+use self::stall::stalls;
 use self::tls::Tls;
 use crate::http::auth::{Auth, Peer};
 use crate::http::{App, router};
@@ -46,6 +46,8 @@ pub struct ServeConfig {
     pub token_file: PathBuf,
     /// Of certificates and tokens.
     pub lives: Lives,
+    /// A connection that has brought no good credential by then is cut.
+    pub stranger_limit: Duration,
     pub timing: Timing,
     /// Bytes set aside for the ends of admitted attempts. Without them, and as many free beside them, no new attempt is
     /// admitted.
@@ -69,6 +71,7 @@ impl ServeConfig {
             state_dir: state_dir.to_owned(),
             token_file: state_dir.join("token"),
             lives: Lives::default(),
+            stranger_limit: Duration::from_secs(30),
             timing: Timing::default(),
             reserve: 64 << 20,
             retention: Rules::default(),
@@ -151,6 +154,7 @@ pub struct Server {
     opened: Opened,
     /// With TLS: the certificate that is shown, and its renewal.
     renewal: Option<Renewal>,
+    stranger_limit: Duration,
 }
 
 /// Opens everything and listens.
@@ -175,7 +179,7 @@ pub async fn start(config: ServeConfig) -> Result<Server, ServeError> {
         // A full disk is no reason not to serve: only commands on this machine miss it.
         warn!(path = %path.display(), %error, "cannot write the address for local commands");
     }
-    Ok(Server { bound, opened, renewal })
+    Ok(Server { bound, opened, renewal, stranger_limit: config.stranger_limit })
 }
 
 /// File under the state directory that says how the running controller is reached from this machine.
@@ -208,7 +212,7 @@ impl Server {
     /// # Errors
     /// Accepting fails, or the store can neither be written nor read any more.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), ServeError> {
-        let Self { bound, opened: Opened { app, auth, task, _lock }, renewal } = self;
+        let Self { bound, opened: Opened { app, auth, task, _lock }, renewal, stranger_limit: limit } = self;
         info!(address = bound.address(), "serving");
         let stop = app.shutdown.clone();
         let tasks = TaskTracker::new();
@@ -228,15 +232,15 @@ impl Server {
             match (bound, shown) {
                 (listen::Bound::Tls(listener, _), Some(shown)) => {
                     let tls = Tls::new(listener, shown)?;
-                    Ok(axum::serve(Stalls(tls), service).with_graceful_shutdown(until).await)
+                    Ok(axum::serve(stalls(tls, limit), service).with_graceful_shutdown(until).await)
                 }
                 // Bound without a certificate to show: nothing is served in plaintext instead.
                 (listen::Bound::Tls(..), None) => Err(rustls::Error::NoCertificatesPresented),
                 (listen::Bound::Plain(listener, _), _) => {
-                    Ok(axum::serve(Stalls(listener), service).with_graceful_shutdown(until).await)
+                    Ok(axum::serve(stalls(listener, limit), service).with_graceful_shutdown(until).await)
                 }
                 (listen::Bound::Unix(listener, _), _) => {
-                    Ok(axum::serve(Stalls(listener), service).with_graceful_shutdown(until).await)
+                    Ok(axum::serve(stalls(listener, limit), service).with_graceful_shutdown(until).await)
                 }
             }
         };

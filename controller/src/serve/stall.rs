@@ -1,4 +1,5 @@
-//! Cuts connections whose peer has stopped reading: the reader comes back and resumes, and holds no memory meanwhile.
+//! Cuts connections whose peer has stopped reading (the reader comes back and resumes, and holds no memory meanwhile),
+//! and those of strangers that stay without ever showing a good credential.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,13 +16,13 @@ use crate::http::auth::Peer;
 
 impl From<SocketAddr> for Peer {
     fn from(address: SocketAddr) -> Self {
-        Self { address: address.to_string(), certificate: None }
+        Self::new(address.to_string(), None)
     }
 }
 
 impl From<tokio::net::unix::SocketAddr> for Peer {
     fn from(_: tokio::net::unix::SocketAddr) -> Self {
-        Self { address: "unix".to_owned(), certificate: None }
+        Self::new("unix".to_owned(), None)
     }
 }
 
@@ -39,7 +40,16 @@ where
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A listener whose connections are cut when they stall.
-pub(super) struct Stalls<L>(pub(super) L);
+pub(super) struct Stalls<L> {
+    listener: L,
+    /// A connection that has brought no good credential by then is cut.
+    stranger_limit: Duration,
+}
+
+/// Cuts a listener's stalled connections, and strangers' after `stranger_limit`.
+pub(super) fn stalls<L>(listener: L, stranger_limit: Duration) -> Stalls<L> {
+    Stalls { listener, stranger_limit }
+}
 
 impl<L: Listener> Listener for Stalls<L>
 where
@@ -49,20 +59,36 @@ where
     type Addr = Peer;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        let (io, address) = self.0.accept().await;
-        (Cut { io, waiting: None }, address.into())
+        let (io, address) = self.listener.accept().await;
+        let peer: Peer = address.into();
+        let deadline = Box::pin(tokio::time::sleep(self.stranger_limit));
+        (Cut { io, waiting: None, stranger: Some((deadline, peer.clone())) }, peer)
     }
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.0.local_addr().map(Into::into)
+        self.listener.local_addr().map(Into::into)
     }
 }
 
-/// A connection that fails when a write makes no progress.
+/// A connection that fails when a write makes no progress, or when its peer stays a stranger.
 pub(super) struct Cut<T> {
     io: T,
     /// Runs while a write waits.
     waiting: Option<Pin<Box<Sleep>>>,
+    /// Until the peer is known.
+    stranger: Option<(Pin<Box<Sleep>>, Peer)>,
+}
+
+impl<T> Cut<T> {
+    /// True when a stranger's time is over.
+    fn is_unwelcome(&mut self, context: &mut Context<'_>) -> bool {
+        let Some((deadline, peer)) = &mut self.stranger else { return false };
+        if peer.is_known() {
+            self.stranger = None;
+            return false;
+        }
+        deadline.as_mut().poll(context).is_ready()
+    }
 }
 
 impl<T: AsyncWrite + Unpin> Cut<T> {
@@ -87,6 +113,10 @@ impl<T: AsyncRead + Unpin> AsyncRead for Cut<T> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.is_unwelcome(context) {
+            let error = io::Error::new(io::ErrorKind::TimedOut, "the peer has not shown a good credential in time");
+            return Poll::Ready(Err(error));
+        }
         Pin::new(&mut self.io).poll_read(context, buffer)
     }
 }

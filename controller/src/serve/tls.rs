@@ -79,7 +79,7 @@ async fn handshake(acceptor: TlsAcceptor, tcp: TcpStream, address: SocketAddr) -
         Ok(Ok(stream)) => {
             let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
             let certificate = shown.map(|der| Sha256::digest(der).into());
-            Some((stream, Peer { certificate, ..address.into() }))
+            Some((stream, Peer::new(address.to_string(), certificate)))
         }
         Ok(Err(error)) => {
             warn!(%address, %error, "a TLS handshake failed");

@@ -181,6 +181,39 @@ async fn nothing_but_tls_1_3_is_spoken_and_a_stalled_handshake_holds_up_nobody()
     assert!(error.contains("ProtocolVersion"), "{error}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_never_shows_a_credential_is_cut_and_others_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let limit = Duration::from_millis(300);
+    let served = Served::start_as(dir.path(), "127.0.0.1:0", |config| config.stranger_limit = limit);
+    let client = controller::client::Client::new(served.transport());
+    let (attempt, submit) = submission();
+    client.submit(&submit).await.unwrap();
+    let path = paths::attempt_part(attempt, "events");
+    let mut stream = served.transport().records(&path, 0).await.unwrap();
+    soon(futures_util::StreamExt::next(&mut stream)).await.unwrap().unwrap();
+    let address = served.address.trim_start_matches("http://").to_owned();
+    let cut = tokio::task::spawn_blocking(move || {
+        let mut drip = std::net::TcpStream::connect(address).unwrap();
+        drip.set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
+        drip.write_all(b"GET /v1/attempts HTTP/1.1\r\nhost:").unwrap();
+        drip.read(&mut [0; 64])
+            .map_or_else(|error| error.kind() == std::io::ErrorKind::ConnectionReset, |read| read == 0)
+    });
+    assert!(cut.await.unwrap(), "the half request is not waited for");
+    // The known one's stream has outlived the limit too.
+    client.cancel(attempt, agent::wire::attempt::CancelSignal::Interrupt).await.unwrap();
+    let ended = async {
+        while let Some(record) = futures_util::StreamExt::next(&mut stream).await {
+            if record.unwrap().name == agent::wire::attempt::stream::END {
+                return true;
+            }
+        }
+        false
+    };
+    assert!(soon(ended).await);
+}
+
 /// A handshake that knows nothing newer than TLS 1.2.
 fn old_tls(address: &str) -> std::io::Error {
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
