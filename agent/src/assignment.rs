@@ -10,6 +10,7 @@ use time::OffsetDateTime;
 use crate::container::image::Reference;
 use crate::descriptor::{ApiSpend, Contract, Effort, InnerSandbox, Mode, Parent, Provider};
 use crate::ids::{AttemptId, InstanceId};
+use crate::wire::snapshot::SnapshotRef;
 
 /// One attempt, as submitted. Sizes in bytes, times UTC.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,7 +28,7 @@ pub struct Assignment {
     pub contract: Contract,
     /// `None` is the `legacy` of the receipt.
     pub api_spend: Option<ApiSpend>,
-    /// Paths on the caller's machine, for the receipt; only `paths.cwd` is ever opened on the worker.
+    /// Paths on the caller's machine, for the receipt; at most `paths.cwd` is opened on the worker.
     pub paths: CallerPaths,
     /// The caller's prompt, byte for byte.
     #[serde(with = "crate::wire::base64_bytes")]
@@ -46,6 +47,9 @@ pub struct Assignment {
     pub inner_sandbox: InnerSandbox,
     /// Hosts allowed beside the driver's own, as `host` or `host:port`.
     pub extra_hosts: Vec<String>,
+    /// The working directory as a snapshot that the worker fetches; `None`: the worker opens `paths.cwd` on its own disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotRef>,
 }
 
 /// Absolute paths on the caller's machine. Text, because the receipt is JSON: other paths are refused at the edge.

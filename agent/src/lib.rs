@@ -22,6 +22,7 @@ pub mod supervisor; // the first process of the container, seen from outside
 pub mod egress; // the only way out of a container: a proxy process per attempt
 pub mod worktree; // the working directory of a lane
 pub mod snapshot; // a working directory that travels, and a result on its way back
+pub mod shuttle; // objects to and from the controller
 pub mod doctor; // checks of this machine, as data
 pub mod attempt; // the state machine that joins them
 pub mod retention; // how long what is over is kept

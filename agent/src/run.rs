@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::attempt::directory::StateDir;
-use crate::attempt::{Deps, EngineSource};
+use crate::attempt::{Deps, EngineSource, Supply};
 use crate::config::{Config, ControllerAddress, Instance, Proof};
 use crate::container::discover::{EngineChoice, Surroundings};
 use crate::container::image::PullPolicy;
@@ -19,9 +19,11 @@ use crate::identity::{self, Home, Identity, Joining};
 use crate::ids::{InstanceId, WorkerId};
 use crate::link;
 use crate::retention::Rules;
+use crate::snapshot::Cache;
 use crate::transport::{Endpoint, Fingerprint, Token, Transport};
 use crate::wire::worker::{InstanceFacts, WorkerFacts};
 use crate::worker::{LocalRunner, Worker};
+use crate::worktree::git::Git;
 
 /// Attempts at the same time, if nobody says.
 const CAPACITY: u32 = 4;
@@ -208,6 +210,7 @@ impl Run {
             images: config.images.values().map(ToString::to_string).collect(),
             instances: announce(&config.instances, capacity),
         };
+        let cache = Cache::open(&state.root().join("objects"), config.snapshot.cache, &Git::new())?;
         let deps = Deps {
             state,
             worker: name.clone(),
@@ -215,6 +218,7 @@ impl Run {
             images: config.images,
             pull: PullPolicy::default(),
             instances: config.instances,
+            supply: Some(Supply { transport: transport.clone(), cache }),
         };
         let worker = Worker::new(deps, facts);
         // First everything that a killed agent left: the registration must name all of it.
@@ -249,7 +253,8 @@ async fn serve(
     let mut terminate = signal(SignalKind::terminate())?;
     let (sweeper, stop) = (Arc::clone(&worker), shutdown.clone());
     let sweeping = tokio::spawn(async move {
-        tokio::join!(sweeper.sweep_until(stop.clone()), sweeper.retain_until(rules, stop));
+        let rest = (sweeper.retain_until(rules, stop.clone()), sweeper.let_go_until(stop.clone()));
+        tokio::join!(sweeper.sweep_until(stop.clone()), rest.0, rest.1);
     });
     let link = link::run(transport, Arc::new(LocalRunner(worker)), name.clone(), shutdown.clone());
     tokio::pin!(link);

@@ -13,17 +13,23 @@ use tokio_util::task::TaskTracker;
 
 use crate::assignment::Assignment;
 use crate::attempt::directory::{Accepted, AttemptDir, DirectoryError, RELEASED, StateDir};
-use crate::attempt::{self, Deps};
+use crate::attempt::{self, Deps, kept};
 use crate::container::{Engine, EngineError};
 use crate::eventlog::EventLog;
 use crate::ids::{AttemptId, Generation};
 use crate::link::{Refusal, Runner};
 use crate::retention::{Rules, attempts, images};
+use crate::transport::Call;
 use crate::wire::attempt::CancelSignal;
+use crate::wire::paths;
+use crate::wire::snapshot::{Kept, Let};
 use crate::wire::worker::{Held, WorkerFacts};
 
 /// How often leftovers are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(300);
+
+/// How often the controller is asked which kept worktrees may go.
+const LET_GO_EVERY: Duration = Duration::from_secs(10);
 
 /// One worker process (or the worker side of an embedded command).
 #[derive(Debug)]
@@ -106,6 +112,38 @@ impl Worker {
                         tracing::warn!(%error, "the sweep did not finish");
                     }
                 }
+            }
+        }
+    }
+
+    /// Removes, now and from time to time, kept worktrees that somebody has let go at the controller.
+    pub async fn let_go_until(&self, shutdown: CancellationToken) {
+        let Some(supply) = &self.deps.supply else { return };
+        let mut ticks = tokio::time::interval(LET_GO_EVERY);
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            let attempts = match kept::list(&self.deps.state) {
+                Ok(kept) => kept.into_iter().map(|kept| kept.attempt).collect::<Vec<_>>(),
+                Err(error) => {
+                    tracing::warn!(%error, "kept worktrees could not be listed");
+                    continue;
+                }
+            };
+            if attempts.is_empty() {
+                continue;
+            }
+            let path = paths::worker_part(&self.deps.worker, "kept");
+            let Ok(call) = Call::post(&path, &Kept { attempts }) else { continue };
+            match supply.transport.json::<Let>(call).await {
+                Ok(answer) => answer.release.into_iter().for_each(|attempt| {
+                    if let Err(error) = kept::release(&self.deps.state, &supply.cache, attempt) {
+                        tracing::warn!(%attempt, %error, "a worktree that was let go could not be removed");
+                    }
+                }),
+                Err(error) => tracing::debug!(%error, "the controller was not asked which worktrees may go"),
             }
         }
     }

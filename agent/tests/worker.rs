@@ -43,6 +43,7 @@ fn assignment() -> Assignment {
         limits: Limits::default(),
         inner_sandbox: InnerSandbox::Prefer,
         extra_hosts: Vec::new(),
+        snapshot: None,
     }
 }
 
@@ -54,6 +55,7 @@ fn worker(root: &std::path::Path) -> LocalRunner {
         images: BTreeMap::new(),
         pull: PullPolicy::Never,
         instances: BTreeMap::new(),
+        supply: None,
     };
     LocalRunner(Worker::new(deps, agent::wire::worker::WorkerFacts::default()))
 }

@@ -69,6 +69,7 @@ fn assignment() -> Assignment {
         limits: Limits::default(),
         inner_sandbox: InnerSandbox::Prefer,
         extra_hosts: Vec::new(),
+        snapshot: None,
     }
 }
 
@@ -125,7 +126,7 @@ async fn main() {
     let owner = tokio::spawn(task.run(shutdown.clone()));
     let registry = Arc::new(Registry::open(store.clone(), None, Lives::default()).await.unwrap());
     let retention = Arc::new(Retention::new(agent::retention::Rules::default()));
-    let app = App { supervisor, store, hub, registry, shutdown: shutdown.clone(), retention };
+    let app = App { supervisor, store, hub, registry, depot: None, shutdown: shutdown.clone(), retention };
     let transport = Transport::in_process(local_service(router(app, Auth::local())));
     let offered = Offered::default();
     let capacity = u32::try_from(steps.iter().max().unwrap().div_ceil(WORKERS as usize)).unwrap();

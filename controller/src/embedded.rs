@@ -49,7 +49,15 @@ pub async fn embedded(runner: Arc<dyn Runner>) -> Result<Embedded, StoreError> {
     tasks.spawn(task.run(shutdown.clone()));
     let registry = Arc::new(Registry::open(store.clone(), None, Lives::default()).await?);
     let retention = Arc::new(Retention::new(Rules::default()));
-    let app = App { supervisor: supervisor.clone(), store, hub, registry, shutdown: shutdown.clone(), retention };
+    let app = App {
+        supervisor: supervisor.clone(),
+        store,
+        hub,
+        registry,
+        depot: None,
+        shutdown: shutdown.clone(),
+        retention,
+    };
     let transport = Transport::in_process(local_service(router(app, Auth::local())));
     let (way, stop) = (transport.clone(), shutdown.clone());
     tasks.spawn(async move {

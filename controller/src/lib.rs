@@ -4,6 +4,7 @@ pub mod cli; // one file a command
 pub mod client; // typed client of our own API
 pub mod contract; // worker contract, checkpoints, ledger
 pub mod core; // attempts, workers, leases: the fold of the journal
+pub mod depot; // snapshots and results on their way
 pub mod embedded; // everything in this one process
 pub mod entry; // first fork of the program, before any parser or runtime
 pub mod event; // everything that ever happened

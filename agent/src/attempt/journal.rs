@@ -10,9 +10,11 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
+use super::bring_home::Collected;
 use super::fault;
 use super::outcome::Judged;
 use crate::event::StepRole;
+use crate::snapshot::ProjectId;
 use crate::wire::attempt::CancelSignal;
 
 /// Something that is about to be done, or that was seen and must not be asked again.
@@ -23,6 +25,12 @@ pub enum Entry {
     Accepted,
     /// Sockets, egress proxy and container are about to be made.
     Preparing,
+    /// The snapshot is about to be fetched into this project of the worker's cache, which is pinned from now on.
+    Fetching { project: ProjectId },
+    /// It is here; its files are about to be written.
+    Materializing,
+    /// The worktree is whole.
+    Materialized,
     /// A container of this name is about to be created, from this image.
     ContainerIntent { name: String, image: String },
     /// It exists and is about to be started.
@@ -43,6 +51,10 @@ pub enum Entry {
     Settling,
     /// The result is known and will not change; the answer, if any, is on disk. The container is about to be removed.
     Judged { judged: Box<Judged> },
+    /// Nobody writes in the worktree any more, and what was left is a tree in the worker's cache.
+    Collected { collected: Box<Collected> },
+    /// The controller has it, durably.
+    ResultKept,
     /// The receipt is durable.
     Terminal,
     /// The container, its network and its private files are gone.
@@ -66,6 +78,12 @@ pub enum Ending {
 /// What the journal says so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Standing {
+    /// The worktree was made from the snapshot.
+    pub materialized: bool,
+    /// What the writer left.
+    pub collected: Option<Collected>,
+    /// It is durable at the controller.
+    pub result_kept: bool,
     /// Name of the container that was or was about to be created.
     pub container_name: Option<String>,
     /// Reference of its image.
@@ -87,7 +105,10 @@ pub struct Standing {
 impl Standing {
     fn apply(&mut self, entry: &Entry) {
         match entry {
-            Entry::Accepted | Entry::Preparing | Entry::Preflight => {}
+            Entry::Accepted | Entry::Preparing | Entry::Fetching { .. } | Entry::Materializing | Entry::Preflight => {}
+            Entry::Materialized => self.materialized = true,
+            Entry::Collected { collected } => self.collected = Some((**collected).clone()),
+            Entry::ResultKept => self.result_kept = true,
             Entry::ContainerIntent { name, image } => {
                 self.container_name = Some(name.clone());
                 self.image = Some(image.clone());
@@ -115,6 +136,11 @@ impl Entry {
         match self {
             Self::Accepted => "accepted",
             Self::Preparing => "preparing",
+            Self::Fetching { .. } => "fetching",
+            Self::Materializing => "materializing",
+            Self::Materialized => "materialized",
+            Self::Collected { .. } => "collected",
+            Self::ResultKept => "result-kept",
             Self::ContainerIntent { .. } => "container-intent",
             Self::ContainerCreated { .. } => "container-created",
             Self::Preflight => "preflight",

@@ -9,7 +9,9 @@
 pub mod directory; // what stands on the disk
 pub mod journal; // the line before each step, and the state as its fold
 pub mod outcome; // what the attempt came to
+pub mod bring_home; // a writer's result
 mod course; // from the first check to the result
+pub mod kept; // worktrees that outlive their attempts
 mod ending; // cancel and deadline
 mod login; // the instance's stored login
 mod fault; // named points at which tests kill the process
@@ -18,6 +20,7 @@ pub mod plan; // what it would do, known beforehand
 mod preflight; // the driver's own checks
 mod reader; // the workload's output, parsed as it grows
 mod record; // journal and status events together
+pub mod snapshot; // a worktree of its own
 mod site; // making the container, its mounts and its proxy, or finding them again
 mod step; // one step inside the container
 mod stop; // ends before the workload has a result
@@ -51,6 +54,7 @@ use record::Record;
 use teardown::Left;
 
 pub use site::EngineSource;
+pub use snapshot::Supply;
 pub use sweep::{SweepError, sweep};
 
 /// Pause between tries to write a result that a full disk refused.
@@ -68,6 +72,8 @@ pub struct Deps {
     pub pull: PullPolicy,
     /// Configured accounts of this worker.
     pub instances: BTreeMap<InstanceId, Instance>,
+    /// Where snapshots come from; `None` where the caller's own files are at hand.
+    pub supply: Option<Supply>,
 }
 
 impl Deps {
@@ -133,7 +139,7 @@ impl Driving {
         }
         if !self.record.standing().removed {
             self.record.dir().release_reserve();
-            teardown::remove_private(&self.record);
+            teardown::remove_private(&self.deps, &self.assignment, &self.record);
             self.insist(Entry::Removed).await;
         }
     }
@@ -177,7 +183,11 @@ impl Driving {
     /// Container away, receipt durable.
     async fn conclude(&mut self, left: Left) {
         let Some(judged) = self.record.standing().judged.clone() else { return };
-        let facts = teardown::tear_down(&self.deps, &self.assignment, &self.record, left).await;
+        let mut facts = teardown::tear_down(&self.deps, &self.assignment, &self.record, left).await;
+        let Self { deps, assignment, generation, record, .. } = self;
+        if let Some(result) = bring_home::bring_home(deps, *generation, assignment, record, &judged).await {
+            facts.insert("result".to_owned(), result);
+        }
         let receipt = judged.receipt(&self.assignment, OffsetDateTime::now_utc(), facts);
         let text = receipt.pretty();
         while let Err(error) = self.record.dir().write_durably("receipt.json", text.as_bytes()) {

@@ -12,6 +12,7 @@ use super::fault;
 use super::journal::Entry;
 use super::place::{Change, Place};
 use super::record::Record;
+use super::snapshot;
 use super::stop::describe;
 use crate::assignment::Assignment;
 use crate::container::discover::{self, DiscoverError, EngineChoice, Surroundings};
@@ -102,7 +103,7 @@ pub(super) enum SiteError {
     Other { message: String, code: Option<i32> },
 }
 
-fn other(error: &dyn std::error::Error) -> SiteError {
+pub(super) fn other(error: &dyn std::error::Error) -> SiteError {
     SiteError::Other { message: describe(error), code: None }
 }
 
@@ -133,9 +134,14 @@ pub(super) async fn open(
     let attempt_dir = record.dir().path().to_owned();
     let git = Git::new();
     let cwd = assignment.paths.real_cwd();
-    let plan = worktree::plan(&git, &cwd, assignment.mode, &attempt_dir, &[deps.state.root().to_owned()])
-        .await
-        .map_err(|error| other(&error))?;
+    let (plan, of_worktree) = match &assignment.snapshot {
+        Some(wanted) => snapshot::plan(deps, generation, assignment, record, wanted).await?,
+        None => {
+            let private = [deps.state.root().to_owned()];
+            let plan = worktree::plan(&git, &cwd, assignment.mode, &attempt_dir, &private).await;
+            (plan.map_err(|error| other(&error))?, Map::new())
+        }
+    };
     record.dir().create_run()?;
     let token = token(record)?;
     let listener = Listener::bind(record.dir().run(), token.clone()).map_err(|error| other(&error))?;
@@ -144,7 +150,8 @@ pub(super) async fn open(
     let making = Making { deps, generation, assignment, engine: &engine, plan: &plan, token: &token };
     let fresh = !record.standing().workload_intended;
     let before = async {
-        match fresh && plan.writes() {
+        // What becomes of a snapshot's files is collected: their owner on this machine means nothing.
+        match fresh && plan.writes() && assignment.snapshot.is_none() {
             true => worktree::ownership::baseline(&git, &plan).await.ok(),
             false => None,
         }
@@ -176,6 +183,7 @@ pub(super) async fn open(
     } else {
         facts.insert("supervisorWarnings".to_owned(), json!(place.warnings()));
     }
+    facts.extend(of_worktree);
     if fresh {
         prove_mount(&mut place, &plan, &attempt_dir).await?;
     }
@@ -188,7 +196,7 @@ pub(super) async fn open(
 async fn prove_mount(place: &mut Place, plan: &WorktreePlan, attempt_dir: &Path) -> Result<(), SiteError> {
     nonce::remove_stale(attempt_dir);
     let nonce = Nonce::write(plan, attempt_dir).map_err(|error| other(&error))?;
-    let path = nonce.path().to_string_lossy().into_owned();
+    let path = nonce.inside().to_string_lossy().into_owned();
     let inside = place.get_file(&path, nonce::READ_MOST).await.ok();
     let verdict = nonce.check(inside.as_deref());
     nonce.remove();

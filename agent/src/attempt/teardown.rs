@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::Deps;
+use super::kept;
 use super::place::Place;
 use super::record::Record;
 use super::site::Written;
@@ -34,7 +35,7 @@ pub(super) async fn tear_down(deps: &Deps, assignment: &Assignment, record: &Rec
         // Nobody writes any more: what is there now is what the lane left.
         let finding = written.finding().await;
         facts.insert("ownership".to_owned(), finding.map_or_else(|| json!("as the worktree"), |found| json!(found)));
-    } else if assignment.mode.writes() && record.standing().workload_intended {
+    } else if assignment.mode.writes() && assignment.snapshot.is_none() && record.standing().workload_intended {
         facts.insert("ownership".to_owned(), json!("not checked: taken over after the start"));
     }
     facts.insert("egress".to_owned(), egress_facts(record));
@@ -43,8 +44,13 @@ pub(super) async fn tear_down(deps: &Deps, assignment: &Assignment, record: &Rec
 }
 
 /// Removes the files that only a running attempt needs. The output of a failed one is kept until retention takes it.
-pub(super) fn remove_private(record: &Record) {
+pub(super) fn remove_private(deps: &Deps, assignment: &Assignment, record: &Record) {
     let dir = record.dir();
+    if assignment.snapshot.is_some()
+        && let Err(error) = settle_worktree(deps, assignment, record)
+    {
+        tracing::warn!(attempt = %dir.attempt(), %error, "the worktree could not be removed");
+    }
     prepare::sweep_mounts(dir.path());
     if let Err(error) = dir.remove_run() {
         tracing::warn!(attempt = %dir.attempt(), %error, "the socket directory could not be removed");
@@ -54,6 +60,18 @@ pub(super) fn remove_private(record: &Record) {
     if delivered && let Err(error) = std::fs::remove_dir_all(dir.file("spool")) {
         tracing::warn!(attempt = %dir.attempt(), %error, "the spools could not be removed");
     }
+}
+
+/// A reader's worktree goes, as does a writer's whose result is at the controller. What a failed writer left stays, and so
+/// does what nobody else has.
+fn settle_worktree(deps: &Deps, assignment: &Assignment, record: &Record) -> std::io::Result<()> {
+    let (dir, standing) = (record.dir(), record.standing());
+    let delivered = standing.judged.as_ref().is_some_and(|judged| judged.status.delivered());
+    let worked = assignment.mode.writes() && standing.workload_intended && standing.materialized;
+    if worked && !(delivered && standing.result_kept) {
+        return kept::keep(dir.path(), standing.result_kept);
+    }
+    kept::remove(dir.path(), deps.supply.as_ref().map(|supply| &supply.cache), dir.attempt())
 }
 
 async fn end_container(deps: &Deps, assignment: &Assignment, record: &Record, place: Option<Place>) -> Value {

@@ -5,5 +5,8 @@ mod raw;
 mod resolve;
 
 pub use controller::{ControllerAddress, Proof};
-pub use raw::{RawAge, RawConfig, RawController, RawInstance, RawKeep, RawLimits, RawRetention, RawWorker};
-pub use resolve::{Config, ConfigError, Environment, Instance, check_limits};
+pub use raw::{
+    RawAge, RawConfig, RawController, RawInstance, RawKeep, RawLimits, RawRetention, RawSnapshot, RawWorker,
+    WorktreeWay,
+};
+pub use resolve::{Config, ConfigError, Environment, Instance, SnapshotSettings, check_limits, check_ref};

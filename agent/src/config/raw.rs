@@ -10,6 +10,7 @@ use crate::container::discover::EngineChoice;
 use crate::container::image::Reference;
 use crate::descriptor::{InnerSandbox, Provider};
 use crate::ids::InstanceId;
+use crate::snapshot::{History, LfsPolicy};
 
 /// `config.toml`. Relative paths are relative to the file's directory.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -40,6 +41,11 @@ pub struct RawConfig {
     /// How long what is over is kept.
     #[serde(default)]
     pub retention: RawRetention,
+    /// With a controller: how the working directory gets to the worker.
+    pub worktree: Option<WorktreeWay>,
+    /// What travels, and how much of it is kept.
+    #[serde(default)]
+    pub snapshot: RawSnapshot,
     /// The controller that lanes are sent to; absent: this machine's own engine.
     pub controller: Option<RawController>,
 }
@@ -58,6 +64,21 @@ pub struct RawLimits {
     pub output: Option<ByteSize>,
     /// Each temporary file system.
     pub scratch: Option<ByteSize>,
+}
+
+/// `[snapshot]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RawSnapshot {
+    /// Generations of history that travel, such as `"100"`, or `"full"`.
+    pub history: Option<History>,
+    /// Full names of refs that travel besides the base branch.
+    #[serde(default)]
+    pub refs: Vec<String>,
+    /// What becomes of pointers to large files.
+    pub lfs: Option<LfsPolicy>,
+    /// Size of each cache of objects (a client's, a worker's, a controller's), such as `"20 GiB"`.
+    pub cache: Option<ByteSize>,
 }
 
 /// `[instances.<id>]`: one account of one provider.
@@ -162,4 +183,26 @@ pub struct RawController {
     pub client_cert: Option<PathBuf>,
     /// Its key (PEM); absent: in the same file.
     pub client_key: Option<PathBuf>,
+}
+
+/// How a working directory gets to the worker of a controller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorktreeWay {
+    /// As a snapshot that travels; a writer's result comes back.
+    #[default]
+    Snapshot,
+    /// The worker opens the same path: it shares the caller's file system.
+    Direct,
+}
+
+impl std::str::FromStr for WorktreeWay {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "snapshot" => Ok(Self::Snapshot),
+            "direct" => Ok(Self::Direct),
+            _ => Err(format!("worktree must be snapshot or direct, not `{text}`")),
+        }
+    }
 }

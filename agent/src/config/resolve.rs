@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::controller::{ControllerAddress, Proof};
-use super::raw::{RawAge, RawConfig, RawController, RawInstance, RawKeep, RawLimits, RawRetention};
+use super::raw::{
+    RawAge, RawConfig, RawController, RawInstance, RawKeep, RawLimits, RawRetention, RawSnapshot, WorktreeWay,
+};
 use crate::assignment::{Assignment, Limits};
 use crate::container::discover::EngineChoice;
 use crate::container::image::Reference;
@@ -12,6 +14,7 @@ use crate::descriptor::{InnerSandbox, Provider};
 use crate::egress::HostPort;
 use crate::ids::InstanceId;
 use crate::retention::{Keep, Rules};
+use crate::snapshot::{History, LfsPolicy};
 use crate::transport::Endpoint;
 
 /// Everything that can be configured. Paths are absolute.
@@ -33,8 +36,37 @@ pub struct Config {
     /// Attempts at the same time of this machine as a worker; `None`: the agent's default.
     pub capacity: Option<u32>,
     pub retention: Rules,
+    /// With a controller: how the working directory gets to the worker.
+    pub worktree: WorktreeWay,
+    pub snapshot: SnapshotSettings,
     /// `None`: embedded.
     pub controller: Option<ControllerAddress>,
+}
+
+/// What travels, and how much of it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotSettings {
+    pub history: History,
+    /// Full names of refs that travel besides the base branch.
+    pub refs: Vec<String>,
+    pub lfs: LfsPolicy,
+    /// Bytes of each cache of objects.
+    pub cache: u64,
+}
+
+impl Default for SnapshotSettings {
+    fn default() -> Self {
+        Self { history: History::default(), refs: Vec::new(), lfs: LfsPolicy::Pointers, cache: 20 << 30 }
+    }
+}
+
+/// Checks the name of a ref that is to travel.
+///
+/// # Errors
+/// It is no full name.
+pub fn check_ref(name: &str) -> Result<(), String> {
+    let good = name.starts_with("refs/") && !name.contains(|c: char| c.is_whitespace() || c.is_control());
+    if good { Ok(()) } else { Err(format!("`{name}` is no full name of a ref, such as refs/heads/release")) }
 }
 
 /// One configured account of a driver.
@@ -159,6 +191,8 @@ impl Config {
             labels: raw.worker.labels,
             capacity: raw.worker.capacity,
             retention: place.retention(&raw.retention)?,
+            worktree: raw.worktree.unwrap_or_default(),
+            snapshot: place.snapshot(raw.snapshot)?,
             controller,
         })
     }
@@ -244,6 +278,19 @@ impl Place<'_> {
             worktrees: keep(&raw.worktrees, standard.worktrees),
             blobs: keep(&raw.blobs, standard.blobs),
             images: keep(&raw.images, standard.images),
+        })
+    }
+
+    fn snapshot(&self, raw: RawSnapshot) -> Result<SnapshotSettings, ConfigError> {
+        let standard = SnapshotSettings::default();
+        if let Some(problem) = raw.refs.iter().find_map(|name| check_ref(name).err()) {
+            return Err(self.bad("snapshot.refs", &format!("cannot be used: {problem}")));
+        }
+        Ok(SnapshotSettings {
+            history: raw.history.unwrap_or(standard.history),
+            refs: raw.refs,
+            lfs: raw.lfs.unwrap_or(standard.lfs),
+            cache: raw.cache.map_or(standard.cache, |size| size.as_u64()),
         })
     }
 
@@ -347,6 +394,10 @@ mod tests {
             home = "~/accounts/work"
             environment = { ANTHROPIC_BASE_URL = "http://gateway" }
             hosts = ["gateway:8080"]
+            [snapshot]
+            history = "full"
+            refs = ["refs/heads/release"]
+            cache = "1 GiB"
             [controller]
             url = "http://127.0.0.1:7410/"
             token-file = "token"
@@ -358,6 +409,7 @@ mod tests {
         assert_eq!((config.limits.memory, config.limits.cpus), (512 << 20, Some(1.5)));
         let work = &config.instances[&"work".parse().unwrap()];
         assert_eq!(work.home.as_deref(), Some(Path::new("/home/ada/accounts/work")));
+        assert_eq!((config.snapshot.history, config.snapshot.cache), (History::Full, 1 << 30));
         let controller = config.controller.unwrap();
         assert_eq!(controller.url, "http://127.0.0.1:7410");
         assert_eq!(controller.proof.token_file.as_deref(), Some(Path::new("/etc/laneyard/token")));
@@ -410,6 +462,8 @@ mod tests {
             "[instances.a]\ndriver = 'codex'\nhosts = ['https://x']",
             "`instances.a.hosts` cannot be used: `https://x` is no exact host",
         );
+        refused("[snapshot]\nrefs = ['release']", "`snapshot.refs` cannot be used: `release` is no full name");
+        refused("[snapshot]\nhistory = 'some'", "history must be a number");
         refused("[controller]\nurl = 'localhost'", "`controller.url` cannot be used");
     }
 }

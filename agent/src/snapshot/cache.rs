@@ -35,6 +35,14 @@ pub struct Lease {
     _lock: File,
 }
 
+/// A user of a project that outlives a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pin {
+    pub project: ProjectId,
+    pub holder: String,
+    pub age: std::time::Duration,
+}
+
 /// A project that had to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evicted {
@@ -126,6 +134,23 @@ impl Cache {
         }
     }
 
+    /// Every user that outlives a process, with its project and how long ago it came.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn pins(&self) -> Result<Vec<Pin>, SnapshotError> {
+        let mut pins = Vec::new();
+        for entry in std::fs::read_dir(&self.root).map_err(io(&self.root))?.flatten() {
+            let Ok(project) = ProjectId::try_from(entry.file_name().to_string_lossy().into_owned()) else { continue };
+            for pin in std::fs::read_dir(entry.path().join("pins")).into_iter().flatten().flatten() {
+                let since = pin.metadata().and_then(|meta| meta.modified()).ok().and_then(|at| at.elapsed().ok());
+                let holder = pin.file_name().to_string_lossy().into_owned();
+                pins.push(Pin { project: project.clone(), holder, age: since.unwrap_or_default() });
+            }
+        }
+        Ok(pins)
+    }
+
     /// Removes the projects that were used longest ago until the rest is at most the cap. Blocks while it counts and removes.
     ///
     /// # Errors
@@ -139,6 +164,7 @@ impl Cache {
                 // Left by an eviction that was cut off.
                 std::fs::remove_dir_all(entry.path()).map_err(io(entry.path()))?;
             } else if let Ok(project) = ProjectId::try_from(name) {
+                super::pending::tidy(&entry.path());
                 let used = entry.path().join("used").metadata().and_then(|meta| meta.modified());
                 projects.push((used.unwrap_or(SystemTime::UNIX_EPOCH), project, size(&entry.path())));
             }
@@ -280,7 +306,7 @@ pub(super) fn write_beside(path: &Path, bytes: &[u8]) -> Result<(), SnapshotErro
 }
 
 /// Bytes on disk, links not followed.
-fn size(dir: &Path) -> u64 {
+pub(crate) fn size(dir: &Path) -> u64 {
     let mut total = 0;
     let mut open = vec![dir.to_owned()];
     while let Some(dir) = open.pop() {

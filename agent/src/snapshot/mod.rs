@@ -17,6 +17,7 @@ mod take; // the snapshot
 mod lfs; // pointers to large files
 pub mod cache; // a bare repository per project
 pub mod transfer; // offer, answer, pack, receive
+pub mod pending; // transfers between requests
 mod history; // where it is cut
 mod beneath; // directories reached without following links
 mod materialize; // a worktree of its own on the worker
@@ -41,11 +42,15 @@ pub struct Options {
     pub lfs: LfsPolicy,
     /// How often a directory is read again when files changed meanwhile.
     pub attempts: u32,
+    /// Files that are no part of the directory (a lane's own output), by absolute path.
+    pub hidden: Vec<PathBuf>,
+    /// Patterns of ignored files besides the repository's, one a line.
+    pub excludes: String,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { refs: Vec::new(), lfs: LfsPolicy::Pointers, attempts: 3 }
+        Self { refs: Vec::new(), lfs: LfsPolicy::Pointers, attempts: 3, hidden: Vec::new(), excludes: String::new() }
     }
 }
 
@@ -59,13 +64,48 @@ pub enum LfsPolicy {
     FetchIfLocal,
 }
 
-/// How much history travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+impl std::str::FromStr for LfsPolicy {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "pointers" => Ok(Self::Pointers),
+            "fetch-if-local" => Ok(Self::FetchIfLocal),
+            _ => Err(format!("lfs must be pointers or fetch-if-local, not `{text}`")),
+        }
+    }
+}
+
+/// How much history travels. As text: a number of generations, or `full`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub enum History {
     Full,
     /// So many generations, and always the way from the base to where it left each carried ref.
     Depth(u32),
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self::Depth(100)
+    }
+}
+
+impl std::str::FromStr for History {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim().parse() {
+            _ if text == "full" => Ok(Self::Full),
+            Ok(depth) if depth > 0 => Ok(Self::Depth(depth)),
+            _ => Err(format!("history must be a number of generations from 1 on, or full, not `{text}`")),
+        }
+    }
+}
+
+impl TryFrom<String> for History {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
 }
 
 /// A working directory at one moment. Its name is the commit that carries this record as its message.

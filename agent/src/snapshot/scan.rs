@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::index::{GITLINK, Index};
 use super::oid::{ObjectFormat, Oid};
-use super::program::{Repo, write_git_dir};
+use super::program::{Output, Repo, write_git_dir};
 use super::{SnapshotError, Sparse, TreePath, Unseen, blocking, io};
 use crate::worktree::git::Git;
 
@@ -92,7 +92,7 @@ impl Ground {
             let file = std::fs::File::options().write(true).open(&path).map_err(io(&path))?;
             file.set_modified(modified).map_err(io(&path))?;
         }
-        Ok(if index.split { Index::default() } else { index })
+        Ok(if index.split { Index { split: true, ..Index::default() } } else { index })
     }
 }
 
@@ -110,11 +110,23 @@ pub(super) async fn scan(ground: &Ground) -> Result<Scan, SnapshotError> {
     let before_repo = repo.with_index(&ground.scratch.join("index.before"));
     let mut attempt = 1;
     let (index, mut unseen, mut nested, hollow) = loop {
-        let (added, hollow) = tokio::join!(
-            repo.run(&["add", "--all", "--sparse", "--ignore-errors", "--", "."], b""),
+        // A split index is not read here, so what became of its entries is not known: Git walks by itself.
+        let known = if before.split { "--all" } else { "--update" };
+        // The tree is walked once: known files are only looked at, and what the walk lists is added afterwards.
+        let update = ["add", known, "--sparse", "--ignore-errors", "--", "."];
+        let (updated, listed) = tokio::join!(
+            repo.run(&update, b""),
             before_repo.ask(&["ls-files", "-z", "--others", "--directory", "--exclude-standard"], b""),
         );
-        let added = added?;
+        let (updated, mut listed) = (updated?, listed?);
+        let (root, path, format) = (ground.root.clone(), ground.scratch.join("index"), ground.format);
+        let old = before.entries.clone();
+        listed.extend(blocking(move || replaced(&root, &path, format, &old)).await?);
+        let added = if listed.is_empty() || updated.code > 1 { updated } else { add(&repo, &listed, updated).await? };
+        if added.stderr.contains(VANISHED) && attempt < ground.attempts.max(1) {
+            attempt += 1;
+            continue;
+        }
         let left = if added.code == 0 { Vec::new() } else { left_out(&repo).await? };
         let (root, path, format) = (ground.root.clone(), ground.scratch.join("index"), ground.format);
         let old = Index { entries: before.entries.clone(), split: false };
@@ -123,7 +135,7 @@ pub(super) async fn scan(ground: &Ground) -> Result<Scan, SnapshotError> {
             return Err(SnapshotError::Unscannable { detail: added.stderr });
         }
         if looked.changed.is_empty() {
-            break (looked.index, looked.unseen, looked.nested, hollow?);
+            break (looked.index, looked.unseen, looked.nested, listed);
         }
         if attempt >= ground.attempts.max(1) {
             return Err(SnapshotError::Changed { paths: looked.changed });
@@ -148,6 +160,52 @@ pub(super) async fn scan(ground: &Ground) -> Result<Scan, SnapshotError> {
         }
     }
     Ok(Scan { tree: Oid::answer(&tree?)?, index, nested, empty: empty?, unseen, repo })
+}
+
+/// What Git says of a path that was listed and is gone.
+const VANISHED: &str = "did not match any files";
+
+/// Adds what was listed as untracked, directories as a whole. Gives the worse of two ends.
+async fn add(repo: &Repo, listed: &[u8], updated: Output) -> Result<Output, SnapshotError> {
+    let paths: Vec<&[u8]> = split(listed).map(|path| path.strip_suffix(b"/").unwrap_or(path)).collect();
+    let stdin = [paths.join(&0), vec![0]].concat();
+    let args = [
+        "--literal-pathspecs",
+        "add",
+        "--all",
+        "--sparse",
+        "--ignore-errors",
+        "--pathspec-from-file=-",
+        "--pathspec-file-nul",
+    ];
+    let added = repo.run(&args, &stdin).await?;
+    Ok(if added.code == 0 { updated } else { added })
+}
+
+/// Known files that are directories now: no list of untracked paths names those.
+fn replaced(
+    root: &Path,
+    index: &Path,
+    format: ObjectFormat,
+    before: &[super::index::Entry],
+) -> Result<Vec<u8>, SnapshotError> {
+    if before.is_empty() {
+        return Ok(Vec::new());
+    }
+    let bytes = std::fs::read(index).map_err(io(index))?;
+    let (now, _) = Index::parse(&bytes, format)?;
+    let mut now = now.entries.iter().map(|entry| &entry.path).peekable();
+    let mut listed = Vec::new();
+    for entry in before.iter().filter(|entry| entry.mode() != GITLINK) {
+        while now.next_if(|path| **path < entry.path).is_some() {}
+        let gone = now.peek().is_none_or(|path| **path != entry.path);
+        // A sparse index names whole directories; those are none of them.
+        let path = gone.then(|| TreePath::parse(&entry.path).ok()).flatten();
+        if path.is_some_and(|path| path.under(root).symlink_metadata().is_ok_and(|meta| meta.is_dir())) {
+            listed.extend([&entry.path, &b"/\0"[..]].concat());
+        }
+    }
+    Ok(listed)
 }
 
 /// What Git did not take.

@@ -86,6 +86,18 @@ impl Source {
         })
     }
 
+    /// Leaves out what is asked to be left out.
+    pub(super) fn hide(&mut self, options: &Options) {
+        self.excludes.push_str(&options.excludes);
+        for path in &options.hidden {
+            if let Some(below) = path.strip_prefix(&self.root).ok().and_then(Path::to_str) {
+                self.excludes.push_str(&exactly(below, ("", "")));
+                // What is renamed over it is written beside it first.
+                self.excludes.push_str(&exactly(below, (".", ".*.tmp")));
+            }
+        }
+    }
+
     pub(super) fn objects(&self) -> Option<PathBuf> {
         self.repository.as_ref().map(|repository| repository.common.join("objects"))
     }
@@ -146,6 +158,23 @@ impl Source {
             .map(|(name, commit)| CarriedRef { name, commit })
             .collect())
     }
+}
+
+/// The pattern of one path below the top, its name between two pieces of a pattern; none when no pattern can say it.
+fn exactly(below: &str, (before, after): (&str, &str)) -> String {
+    if below.is_empty() || below.contains(['\n', '\r']) {
+        return String::new();
+    }
+    let (parent, name) = below.rsplit_once('/').map_or(("", below), |(parent, name)| (parent, name));
+    let quoted = |text: &str| {
+        let letters = text.chars().flat_map(|letter| {
+            let special = "\\*?[]! #".contains(letter);
+            special.then_some('\\').into_iter().chain(std::iter::once(letter))
+        });
+        letters.collect::<String>()
+    };
+    let joint = if parent.is_empty() { "" } else { "/" };
+    format!("/{}{joint}{before}{}{after}\n", quoted(parent), quoted(name))
 }
 
 /// One line that git prints, none when it says no.

@@ -23,7 +23,8 @@ pub struct Taken {
 /// No repository that Git understands, files that keep changing, a disk that refuses.
 pub async fn take(cache: &Cache, dir: &Path, options: &Options) -> Result<Taken, SnapshotError> {
     let git = cache.git();
-    let source = Source::locate(git, dir).await?;
+    let mut source = Source::locate(git, dir).await?;
+    source.hide(options);
     let mut lease = cache.lease(&cache.project_at(&source.place)?, source.format)?;
     let scratch = lease.scratch()?;
     let mut walk = Walk { lease: &lease, options, scratch: scratch.path().to_owned(), sources: Vec::new(), count: 0 };
@@ -144,6 +145,7 @@ impl Walk<'_> {
             summary.unseen.push(Unseen::Submodule { path });
             return Ok(());
         }
+        source.hide(self.options);
         self.sources.extend(source.objects());
         let found = self.scan(&source).await?;
         summary.submodules += 1;

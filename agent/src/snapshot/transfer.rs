@@ -224,7 +224,11 @@ impl Packed {
         let first = self.ticket.want.first().map(ToString::to_string);
         let lines: Vec<&str> = first.iter().map(String::as_str).chain(before.lines()).take(KEPT).collect();
         write_beside(&path, lines.join("\n").as_bytes())?;
-        std::fs::remove_file(&self.path).map_err(io(&self.path))
+        match std::fs::remove_file(&self.path) {
+            // Another process sent the very same.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            other => other.map_err(io(&self.path)),
+        }
     }
 }
 
@@ -338,7 +342,7 @@ pub(super) fn shallow_of(git_dir: &Path) -> Vec<Oid> {
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-fn part_path(lease: &Lease, ticket: &Ticket) -> Result<PathBuf, SnapshotError> {
+pub(super) fn part_path(lease: &Lease, ticket: &Ticket) -> Result<PathBuf, SnapshotError> {
     if ticket.sha256.len() != 64 || !ticket.sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(SnapshotError::Damaged { what: "the ticket", detail: "its digest is none".to_owned() });
     }

@@ -61,6 +61,16 @@ pub mod code {
     pub const ANSWER_MISSING: &str = "answer-missing";
     /// 400: the stored bytes are not those that the digest names.
     pub const DIGEST_MISMATCH: &str = "digest-mismatch";
+    /// 409: the snapshot that the assignment names is not here (any more): send it again, then submit again.
+    pub const NO_SUCH_SNAPSHOT: &str = "no-such-snapshot";
+    /// 404: the attempt left no result here.
+    pub const NO_RESULT: &str = "no-result";
+    /// 404: this pack was never announced or prepared here, or it was given up: begin again with the offer.
+    pub const NO_SUCH_PACK: &str = "no-such-pack";
+    /// 409: the upload goes on at another offset, which the answer to the announcement names.
+    pub const WRONG_OFFSET: &str = "wrong-offset";
+    /// 503: another connection still writes this pack; it ends soon.
+    pub const UPLOAD_BUSY: &str = "upload-busy";
     /// 507: the controller's disk is full; nothing that was acknowledged is lost.
     pub const STORAGE_FULL: &str = "storage-full";
     /// 503: the controller is shutting down or its store fails.

@@ -6,6 +6,7 @@ pub mod error; // the one shape of a refusal
 pub mod identity; // credentials: join, renew, make, revoke
 pub mod paths; // every route, spelled once
 pub mod retention; // operators: what goes
+pub mod snapshot; // working directories and results
 pub mod worker; // agents: register, heartbeat, commands, reports
 
 /// Version of this interface; the first segment of every path.

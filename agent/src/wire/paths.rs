@@ -14,6 +14,8 @@ pub const GC: &str = "/v1/gc";
 pub const CREDENTIALS: &str = "/v1/credentials";
 /// A worker joins here, with nothing but its join token.
 pub const JOIN: &str = "/v1/join";
+/// Clients bring snapshots here.
+pub const SNAPSHOTS: &str = "/v1/snapshots";
 /// Alive, without a credential.
 pub const HEALTH: &str = "/healthz";
 /// The OpenAPI document, without a credential.
@@ -32,7 +34,7 @@ pub fn attempt(id: AttemptId) -> String {
     format!("{ATTEMPTS}/{id}")
 }
 
-/// `/v1/attempts/{id}/{part}` with part `events`, `cancel`, `receipt` or `answer`.
+/// `/v1/attempts/{id}/{part}` with part `events`, `cancel`, `receipt`, `answer` or `result`.
 #[must_use]
 pub fn attempt_part(id: AttemptId, part: &str) -> String {
     format!("{ATTEMPTS}/{id}/{part}")

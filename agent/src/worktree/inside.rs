@@ -1,10 +1,9 @@
 //! What Git is told inside the container, by environment only: no file of the user's or of the image is edited.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
-use crate::worktree::resolve::Place;
-
-pub(super) fn environment(place: &Place) -> BTreeMap<String, String> {
+pub(super) fn environment(safe: &[PathBuf], more: &[(&'static str, &str)]) -> BTreeMap<String, String> {
     let mut settings: Vec<(&str, String)> = [
         ("core.hooksPath", "/dev/null"),
         ("core.fsmonitor", "false"),
@@ -17,8 +16,9 @@ pub(super) fn environment(place: &Place) -> BTreeMap<String, String> {
     ]
     .map(|(key, value)| (key, value.to_owned()))
     .to_vec();
+    settings.extend(more.iter().map(|(key, value)| (*key, (*value).to_owned())));
     // Exactly what is mounted, never a wildcard.
-    for path in place.safe_directories() {
+    for path in safe {
         settings.push(("safe.directory", path.display().to_string()));
     }
     let mut environment = BTreeMap::from([

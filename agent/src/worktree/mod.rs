@@ -46,8 +46,10 @@ pub enum Pointer {
 pub struct WorktreePlan {
     /// Working directory inside, the same as outside.
     pub cwd: PathBuf,
-    /// What is mounted: the work tree's top, or the plain directory itself.
+    /// Where it stands inside: the work tree's top, or the plain directory itself.
     pub root: PathBuf,
+    /// What is mounted there: the same path, or the worktree that was made from a snapshot.
+    pub source: PathBuf,
     pub kind: Kind,
     pub mode: Mode,
     pub owner: Owner,
@@ -120,8 +122,78 @@ pub async fn plan(
         refuse(&mount.source, &mount.source, &exclude_private(forbidden, private_dir, &mount.source))?;
     }
     order(&mut mounts);
-    let environment = inside::environment(&place);
-    Ok(WorktreePlan { cwd, root: place.root, kind: place.kind, mode, owner, mounts, environment, findings })
+    let environment = inside::environment(&place.safe_directories(), &[]);
+    let source = place.root.clone();
+    Ok(WorktreePlan { cwd, root: place.root, source, kind: place.kind, mode, owner, mounts, environment, findings })
+}
+
+/// Where a worktree that was made from a snapshot is seen inside.
+#[derive(Clone, Debug)]
+pub struct Elsewhere<'a> {
+    /// The worktree on this machine, with its own `.git`.
+    pub source: &'a Path,
+    /// Objects that its `.git` borrows: seen at the same path.
+    pub objects: &'a Path,
+    /// The work tree's top on the caller's machine.
+    pub root: &'a Path,
+    /// The working directory there.
+    pub cwd: &'a Path,
+}
+
+/// Plans the mounts of a worktree that stands at the caller's path inside and elsewhere on this machine. Git's metadata is
+/// readable and never writable.
+///
+/// # Errors
+/// The caller's path cannot be used inside.
+pub fn plan_elsewhere(place: &Elsewhere<'_>, mode: Mode) -> Result<WorktreePlan, WorktreeError> {
+    let Elsewhere { source, objects, root, cwd } = *place;
+    usable_inside(root)?;
+    if objects.starts_with(root) || root.starts_with(objects) {
+        let reason = format!("the worker keeps its objects at `{}`: choose another path for either", objects.display());
+        return Err(WorktreeError::Refused { path: root.to_owned(), reason });
+    }
+    let owner = Owner::of(source).map_err(|error| WorktreeError::Missing { path: source.to_owned(), source: error })?;
+    let access = if mode == Mode::IsolatedWrite { Access::ReadWrite } else { Access::ReadOnly };
+    let mut mounts = vec![
+        Mount { source: source.to_owned(), target: root.to_owned(), access },
+        Mount { source: source.join(".git"), target: root.join(".git"), access: Access::ReadOnly },
+        Mount::same(objects, Access::ReadOnly),
+    ];
+    order(&mut mounts);
+    // Device, inode and owner of the files are the worker's business and differ from what its index says.
+    let environment = inside::environment(&[root.to_owned(), root.join(".git")], &[("core.checkStat", "minimal")]);
+    Ok(WorktreePlan {
+        cwd: cwd.to_owned(),
+        root: root.to_owned(),
+        source: source.to_owned(),
+        kind: Kind::Repository { common: root.join(".git") },
+        mode,
+        owner,
+        mounts,
+        environment,
+        findings: Vec::new(),
+    })
+}
+
+/// Trees whose files are the image's: a directory of the caller's over one of them would hide what the lane needs.
+const IMAGE_TREES: &[&str] = &["/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr"];
+/// Places below those trees where people do keep files.
+const PEOPLE_TREES: &[&str] = &["/usr/src", "/usr/local/src"];
+
+/// Checks that a directory of the caller's can stand at its own path inside a container of another machine.
+///
+/// # Errors
+/// It cannot; the error says why and what to do.
+pub fn usable_inside(root: &Path) -> Result<(), WorktreeError> {
+    refuse(root, root, &[])?;
+    let of_people = PEOPLE_TREES.iter().any(|tree| root.starts_with(tree));
+    match IMAGE_TREES.iter().find(|tree| root.starts_with(tree)) {
+        Some(tree) if !of_people => {
+            let reason = format!("{tree} is the image's own inside the container: move the directory elsewhere");
+            Err(WorktreeError::Refused { path: root.to_owned(), reason })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Could `cwd` be a lane's working directory at all? What [`plan`] refuses for its place alone, without asking git.

@@ -45,6 +45,7 @@ enum Proof {
 pub struct Nonce {
     directory: PathBuf,
     path: PathBuf,
+    inside: PathBuf,
     proof: Proof,
     record: PathBuf,
     armed: bool,
@@ -57,7 +58,7 @@ impl Nonce {
     /// # Errors
     /// Neither our own file nor an existing one can serve.
     pub fn write(plan: &WorktreePlan, attempt_dir: &Path) -> Result<Self, NonceError> {
-        let directory = plan.root.clone();
+        let directory = plan.source.clone();
         let record = attempt_dir.join(RECORD);
         let value = Uuid::new_v4().simple().to_string();
         let path = directory.join(format!(".laneyard-nonce-{}", &value[..8]));
@@ -67,17 +68,18 @@ impl Nonce {
         match written.and_then(|mut file| file.write_all(value.as_bytes())) {
             Ok(()) => {
                 hand_over(&path, plan);
-                Ok(Self { directory, path, proof: Proof::Written(value), record, armed: true })
+                let inside = seen_at(plan, &path);
+                Ok(Self { directory, path, inside, proof: Proof::Written(value), record, armed: true })
             }
             Err(_) => {
                 let _ = std::fs::remove_file(&path);
                 let _ = std::fs::remove_file(&record);
-                Self::witness(directory, record)
+                Self::witness(plan, directory, record)
             }
         }
     }
 
-    fn witness(directory: PathBuf, record: PathBuf) -> Result<Self, NonceError> {
+    fn witness(plan: &WorktreePlan, directory: PathBuf, record: PathBuf) -> Result<Self, NonceError> {
         let mut entries: Vec<PathBuf> = std::fs::read_dir(&directory)
             .into_iter()
             .flatten()
@@ -91,16 +93,23 @@ impl Nonce {
             if let (true, Ok(bytes)) = (small, std::fs::read(&path)) {
                 let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
                 let proof = Proof::Existing { sha256: Sha256::digest(&bytes).into(), len };
-                return Ok(Self { directory, path, proof, record, armed: false });
+                let inside = seen_at(plan, &path);
+                return Ok(Self { directory, path, inside, proof, record, armed: false });
             }
         }
         Err(NonceError::NoWitness { directory })
     }
 
-    /// The file to read inside the container (same path on both sides).
+    /// The file on this machine.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The file to read inside the container.
+    #[must_use]
+    pub fn inside(&self) -> &Path {
+        &self.inside
     }
 
     /// Compares what was read inside; `None` when it could not be read there.
@@ -139,6 +148,10 @@ impl Drop for Nonce {
     fn drop(&mut self) {
         self.clean();
     }
+}
+
+fn seen_at(plan: &WorktreePlan, path: &Path) -> PathBuf {
+    path.strip_prefix(&plan.source).map_or_else(|_| path.to_owned(), |tail| plan.root.join(tail))
 }
 
 /// The lane's user must be able to read it whatever our umask says.

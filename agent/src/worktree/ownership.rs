@@ -60,9 +60,9 @@ pub async fn check(
 
 async fn changed(git: &Git, plan: &WorktreePlan, since: Option<SystemTime>) -> Result<Vec<PathBuf>, GitError> {
     Ok(match plan.kind {
-        Kind::Plain => walk(&plan.root, since),
+        Kind::Plain => walk(&plan.source, since),
         Kind::Repository { .. } | Kind::Linked { .. } => {
-            git.status(&plan.root).await?.into_iter().map(|entry| plan.root.join(entry.path)).collect()
+            git.status(&plan.source).await?.into_iter().map(|entry| plan.source.join(entry.path)).collect()
         }
     })
 }

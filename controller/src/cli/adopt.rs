@@ -21,6 +21,7 @@ use super::output::{Talk, chain};
 use super::record::{Held, Record, RecordError, Records};
 use super::run::deliver::{Settled, deliver, deliver_receipt, unseen};
 use super::run::drive::{Ended, OnLost, Unseen, drive};
+use super::run::home;
 use super::run::signals::Latch;
 
 /// Hidden command of the process that adopts.
@@ -57,9 +58,9 @@ fn anything_left(config: &Config) -> bool {
     }
     // Opening would create it: a machine without attempts stays untouched.
     config.state_dir.join("attempts").is_dir()
-        && StateDir::open(&config.state_dir)
-            .and_then(|state| Worker::orphans(&state))
-            .is_ok_and(|orphans| !orphans.is_empty())
+        && StateDir::open(&config.state_dir).and_then(|state| Ok((Worker::orphans(&state)?, state))).is_ok_and(
+            |(orphans, state)| orphans.into_iter().any(|attempt| !connect::belongs_elsewhere(&state, attempt)),
+        )
 }
 
 /// The adopting process: finishes the files of every client that is gone, and every attempt that nobody drives.
@@ -130,7 +131,7 @@ async fn settle_one(config: &Config, connection: Option<&Connection>, held: Held
     let waiting = (Talk::SILENT, held.record.on_lost());
     let settled = match connection {
         Some(connection) => {
-            let settled = finish_on(connection, &held, &mut latch, waiting).await;
+            let settled = finish_on(config, connection, &held, &mut latch, waiting).await;
             forget_if_over(held, &settled);
             settled
         }
@@ -182,7 +183,7 @@ pub async fn finish(
     waiting: (Talk, OnLost),
 ) -> Result<Settled, FinishError> {
     let connection = open_for(config, &held).await?;
-    let settled = finish_on(&connection, &held, latch, waiting).await;
+    let settled = finish_on(config, &connection, &held, latch, waiting).await;
     connection.close().await;
     forget_if_over(held, &settled);
     settled
@@ -195,6 +196,7 @@ async fn open_for(config: &Config, held: &Held) -> Result<Connection, ConnectErr
 }
 
 async fn finish_on(
+    config: &Config,
     connection: &Connection,
     held: &Held,
     latch: &mut Latch,
@@ -218,6 +220,10 @@ async fn finish_on(
             Some(assignment) => Ended { receipt: unseen(assignment, &why, latch).to_value(), answer_bytes: None },
             None => return Err(why.into()),
         },
+    };
+    let ended = match &record.worktree {
+        Some(worktree) => home::settle(config, connection.client(), record.attempt, worktree, ended, waiting.0).await,
+        None => ended,
     };
     Ok(match record.output.reopen() {
         Ok(mut output) => deliver(connection.lane(), record.attempt, ended, (&mut output, &mut receipt)).await,

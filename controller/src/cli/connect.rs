@@ -140,11 +140,18 @@ async fn embed(config: &Config, engine: bool, adoption: Adoption) -> Result<Conn
             }
             // What another command finishes for a client of its own is not ours to take.
             let records = Records::of(&config.state_dir);
-            worker.adopt_all(|attempt| !records.is_held(attempt));
+            let state = worker.state().clone();
+            worker.adopt_all(|attempt| !records.is_held(attempt) && !belongs_elsewhere(&state, attempt));
         }
     }
     let embedded = embedded(Arc::new(LocalRunner(worker.clone()))).await?;
     Ok(Connection { client: embedded.client().clone(), local: Some(Local { embedded, worker }) })
+}
+
+/// True for an attempt whose files came from a controller: only an agent that knows the way there can finish it.
+#[must_use]
+pub fn belongs_elsewhere(state: &StateDir, attempt: AttemptId) -> bool {
+    state.accepted(attempt).is_ok_and(|accepted| accepted.assignment.snapshot.is_some())
 }
 
 /// Another command may hold the lock for a moment, only to see whether somebody does.
@@ -168,6 +175,7 @@ fn deps(config: &Config) -> Result<Deps, ConnectError> {
         images: config.images.clone(),
         pull: PullPolicy::default(),
         instances: config.instances.clone(),
+        supply: None,
     })
 }
 

@@ -19,6 +19,7 @@ pub mod output; // the only place that prints
 pub mod place; // where to look
 pub mod queue;
 pub mod record; // what a client must not forget
+pub mod result;
 pub mod run;
 pub mod serve;
 pub mod status;
@@ -66,6 +67,7 @@ enum Command {
     Queue(queue::Queue),
     Workers(workers::Workers),
     Gc(gc::Gc),
+    Result(result::Results),
     Doctor(doctor::Doctor),
     Serve(serve::Serve),
     Init(init::Init),
@@ -181,6 +183,7 @@ fn dispatch(cli: Cli, environment: &Environment) -> anyhow::Result<ExitCode> {
             Command::Queue(queue) => queue.run(&config).await,
             Command::Gc(gc) => gc.run(&config).await,
             Command::Workers(workers) => workers.run(&config).await,
+            Command::Result(results) => results.run(&config).await,
             Command::Doctor(doctor) => doctor.run(&config).await,
             Command::Serve(serve) => serve.run(&config, token_file).await,
             Command::Init(init) => init.run(&config).await,

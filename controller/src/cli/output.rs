@@ -14,6 +14,15 @@ pub fn raw(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
+/// Bytes on stdout, as they are.
+///
+/// # Errors
+/// They cannot all be written: half of them would mislead.
+pub fn bytes(bytes: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush())
+}
+
 /// One line on stderr.
 pub fn line(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
@@ -60,6 +69,50 @@ impl Talk {
     pub fn say(self, text: &str) {
         if self.on {
             line(text);
+        }
+    }
+}
+
+/// How far something has come, on one line of a terminal that is written over and over. Clones share the line.
+#[derive(Clone, Debug)]
+pub struct Meter {
+    label: &'static str,
+    shown: Option<std::sync::Arc<std::sync::Mutex<Shown>>>,
+}
+
+#[derive(Debug, Default)]
+struct Shown {
+    at: Option<std::time::Instant>,
+    anything: bool,
+}
+
+impl Meter {
+    /// Shows itself where `talk` talks and stderr is a terminal.
+    #[must_use]
+    pub fn new(label: &'static str, talk: Talk) -> Self {
+        let on = talk.on && io::stderr().is_terminal();
+        Self { label, shown: on.then(std::sync::Arc::default) }
+    }
+
+    /// So many of so many bytes.
+    pub fn show(&self, done: u64, total: u64) {
+        const EVERY: std::time::Duration = std::time::Duration::from_millis(200);
+        let Some(shown) = &self.shown else { return };
+        let mut shown = shown.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if shown.at.is_some_and(|at| at.elapsed() < EVERY) && done < total {
+            return;
+        }
+        (shown.at, shown.anything) = (Some(std::time::Instant::now()), true);
+        let (done, total) = (bytesize::ByteSize(done), bytesize::ByteSize(total));
+        let _ = write!(io::stderr().lock(), "\r\x1b[K{}: {done} of {total}", self.label);
+    }
+
+    /// Removes the line.
+    pub fn clear(&self) {
+        if let Some(shown) = &self.shown
+            && std::mem::take(&mut shown.lock().unwrap_or_else(std::sync::PoisonError::into_inner).anything)
+        {
+            let _ = write!(io::stderr().lock(), "\r\x1b[K");
         }
     }
 }

@@ -11,6 +11,7 @@ use agent::assignment::Assignment;
 use agent::config::Proof;
 use agent::ids::AttemptId;
 use agent::progress::FileRef;
+use agent::wire::snapshot::SnapshotRef;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +39,9 @@ pub struct Record {
     /// The client was told to end when its worker is lost.
     #[serde(default)]
     pub on_lost_fail: bool,
+    /// A writer's working directory that travelled: what the lane leaves is applied there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worktree: Option<WorktreeRecord>,
 }
 
 impl Record {
@@ -46,6 +50,14 @@ impl Record {
     pub const fn on_lost(&self) -> OnLost {
         if self.on_lost_fail { OnLost::Fail } else { OnLost::Wait }
     }
+}
+
+/// Where a result belongs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorktreeRecord {
+    pub dir: PathBuf,
+    pub snapshot: SnapshotRef,
 }
 
 /// A reserved file and its identity.
@@ -231,6 +243,7 @@ mod tests {
             receipt: file,
             assignment: None,
             on_lost_fail: false,
+            worktree: None,
         }
     }
 

@@ -60,6 +60,7 @@ impl Serve {
         settings.timing.interrupt_after = self.interrupt_after;
         settings.reserve = self.reserve.as_u64();
         settings.retention = config.retention;
+        settings.snapshots.cache = config.snapshot.cache;
         if let Some(file) = token_file {
             if identity.exists() {
                 output::line(

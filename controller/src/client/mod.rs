@@ -10,6 +10,7 @@ use agent::wire::attempt::{AttemptView, Cancel, CancelSignal, Health, Page, Queu
 use agent::wire::error::code;
 use agent::wire::paths;
 use agent::wire::retention::{Collect, Collected};
+use agent::wire::snapshot::ResultView;
 use agent::wire::worker::{Removal, WorkerView};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -34,6 +35,29 @@ impl Client {
     #[must_use]
     pub const fn new(transport: Transport) -> Self {
         Self { transport }
+    }
+
+    /// The way that it uses.
+    #[must_use]
+    pub const fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
+    /// What a writer left.
+    ///
+    /// # Errors
+    /// See [`CallError`]; code `no-result`.
+    pub async fn result(&self, id: AttemptId) -> Result<ResultView, CallError> {
+        self.transport.json(Call::get(&paths::attempt_part(id, "result"))).await
+    }
+
+    /// Says that a result was taken or is let go: what is kept of it may be removed.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn review(&self, id: AttemptId) -> Result<(), CallError> {
+        let call = Call::post(&paths::attempt_part(id, "result/review"), &serde_json::json!({}))?;
+        self.transport.open(call).await.map(drop)
     }
 
     /// Submits an attempt. The attempt's id makes this safe to repeat, so lost answers are asked for again for half a

@@ -18,6 +18,7 @@ use super::App;
 use super::auth::Principal;
 use super::error::{ApiError, full};
 use super::request::{Body, Id, Paging, Params};
+use super::snapshots::depot;
 use crate::core::attempt::State as Phase;
 use crate::event::Order;
 use crate::reactor::{Refused, client};
@@ -38,6 +39,10 @@ pub(super) async fn submit(
     }
     let order = order(&submit, principal.name)?;
     let assignment = submit.assignment;
+    if let Some(snapshot) = &assignment.snapshot {
+        // Before the attempt is known: a snapshot that it starts from cannot be evicted any more.
+        depot(&app)?.hold(&order.submitter, id, snapshot).await?;
+    }
     let answer = app.supervisor.ask(move |world, effects, now| {
         let known = world.core.attempt(id).is_some();
         client::on_submit(world, effects, now, order, assignment)?;

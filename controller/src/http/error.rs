@@ -1,5 +1,6 @@
 //! The one shape in which a request is refused: stable code, public message, hint; the rest goes to the log.
 
+use agent::snapshot::SnapshotError;
 use agent::wire::error::{ErrorBody, code};
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -7,6 +8,7 @@ use http::StatusCode;
 use tracing::{error, info};
 
 use super::request;
+use crate::depot::DepotError;
 use crate::reactor::Refused;
 use crate::store::StoreError;
 use crate::supervisor::AskError;
@@ -105,6 +107,52 @@ impl From<AskError> for ApiError {
 impl From<StoreError> for ApiError {
     fn from(failure: StoreError) -> Self {
         store(&failure)
+    }
+}
+
+impl From<DepotError> for ApiError {
+    fn from(failure: DepotError) -> Self {
+        let message = failure.to_string();
+        let refuse = |status, code| Self::new(status, code, message.clone());
+        match &failure {
+            DepotError::Snapshot(failure) => snapshot(failure),
+            DepotError::NoSnapshot { .. } => {
+                refuse(StatusCode::CONFLICT, code::NO_SUCH_SNAPSHOT).hint("send it again, then submit again")
+            }
+            DepotError::NoResult { .. } => refuse(StatusCode::NOT_FOUND, code::NO_RESULT)
+                .hint("a reader leaves none, and a writer only once its receipt says so"),
+            DepotError::NoPack { .. } => {
+                refuse(StatusCode::NOT_FOUND, code::NO_SUCH_PACK).hint("begin again with the offer")
+            }
+            DepotError::WrongOffset { .. } => {
+                refuse(StatusCode::CONFLICT, code::WRONG_OFFSET).hint("announce the pack again to learn the offset")
+            }
+            DepotError::TooLarge { .. } => refuse(StatusCode::PAYLOAD_TOO_LARGE, "too-large")
+                .hint("send less history with --history, or ignore large files"),
+            DepotError::File { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => full(),
+            DepotError::File { .. } => Self::internal(&failure),
+        }
+    }
+}
+
+fn snapshot(failure: &SnapshotError) -> ApiError {
+    match failure {
+        SnapshotError::Io { source, .. } => match source.kind() {
+            std::io::ErrorKind::StorageFull => full(),
+            std::io::ErrorKind::WouldBlock => {
+                let message = "another connection still writes this pack";
+                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code::UPLOAD_BUSY, message).hint("try again in a moment")
+            }
+            _ => ApiError::internal(failure),
+        },
+        SnapshotError::Digest { .. } => ApiError::bad(code::DIGEST_MISMATCH, failure.to_string()),
+        SnapshotError::Git(cause) if cause.to_string().contains("No space left on device") => full(),
+        SnapshotError::Git(_) | SnapshotError::Damaged { .. } | SnapshotError::NoSnapshot { .. } => {
+            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad-objects", failure.to_string())
+                .hint("objects are damaged or missing: check the repository with `git fsck`")
+        }
+        SnapshotError::Holder { .. } => ApiError::bad("bad-id", failure.to_string()),
+        _ => ApiError::internal(failure),
     }
 }
 

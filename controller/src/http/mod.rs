@@ -8,6 +8,8 @@ mod error;
 mod gc;
 mod guard;
 mod request;
+mod results;
+mod snapshots;
 mod stream;
 mod workers;
 
@@ -28,6 +30,7 @@ use tower::ServiceExt as _;
 
 use self::auth::{Access, Auth, Role};
 use self::error::ApiError;
+use crate::depot::Depot;
 use crate::hub::Hub;
 use crate::identity::Registry;
 use crate::retention::Retention;
@@ -48,6 +51,8 @@ pub struct App {
     pub store: Store,
     pub hub: Arc<Hub>,
     pub registry: Arc<Registry>,
+    /// Snapshots and results; `None` where nothing travels.
+    pub depot: Option<Depot>,
     /// Streams end when this is cancelled.
     pub shutdown: CancellationToken,
     pub retention: Arc<Retention>,
@@ -64,6 +69,13 @@ pub fn router(app: App, auth: Auth) -> Router {
         .add(SUBMIT, "/v1/attempts/{id}/cancel", post(attempts::cancel))
         .add(SUBMIT, "/v1/attempts/{id}/receipt", get(attempts::receipt))
         .add(SUBMIT, "/v1/attempts/{id}/answer", get(attempts::answer))
+        .add(SUBMIT, "/v1/attempts/{id}/result", get(results::show))
+        .add(SUBMIT, "/v1/attempts/{id}/result/offer", get(results::offered))
+        .add(SUBMIT, "/v1/attempts/{id}/result/pack", post(results::pack).get(results::download))
+        .add(SUBMIT, "/v1/attempts/{id}/result/review", post(results::review))
+        .add(SUBMIT, "/v1/snapshots/offer", post(snapshots::offer))
+        .add(SUBMIT, "/v1/snapshots/upload", post(snapshots::announce))
+        .add(SUBMIT, "/v1/snapshots/upload", put(snapshots::upload).layer(DefaultBodyLimit::disable()))
         .add(SUBMIT, "/v1/queue", get(attempts::queue))
         .add(SUBMIT, "/v1/workers", get(workers::list))
         .add(Access::Workers, "/v1/workers", post(workers::register))
@@ -78,6 +90,17 @@ pub fn router(app: App, auth: Auth) -> Router {
         )
         .add(Access::OwnWorker, "/v1/workers/{id}/live", post(workers::live))
         .add(Access::OwnWorker, "/v1/workers/{id}/answer", put(workers::answer).layer(DefaultBodyLimit::disable()))
+        .add(Access::OwnWorker, "/v1/workers/{id}/snapshot/offer", get(snapshots::offered))
+        .add(Access::OwnWorker, "/v1/workers/{id}/snapshot/pack", post(snapshots::pack).get(snapshots::download))
+        .add(Access::OwnWorker, "/v1/workers/{id}/result/offer", post(results::offer))
+        .add(Access::OwnWorker, "/v1/workers/{id}/result/upload", post(results::announce))
+        .add(
+            Access::OwnWorker,
+            "/v1/workers/{id}/result/upload",
+            put(results::upload).layer(DefaultBodyLimit::disable()),
+        )
+        .add(Access::OwnWorker, "/v1/workers/{id}/result/keep", post(results::keep))
+        .add(Access::OwnWorker, "/v1/workers/{id}/kept", post(results::kept))
         .add(Access::OwnWorker, "/v1/workers/{id}/released", post(workers::released))
         .add(Access::OwnWorker, "/v1/workers/{id}/certificate", post(credentials::renew))
         .add(ADMIN, "/v1/workers/{id}/drain", post(workers::drain))

@@ -164,10 +164,24 @@ fn check_report(report: &Report) -> Result<(), Refused> {
 /// The lease is not this worker's.
 pub fn check_lease(world: &World, worker: &WorkerId, lease: &LeaseRef) -> Result<(), Refused> {
     check_session(world, worker, lease.session)?;
-    let attempt = known(world, lease.attempt)?;
+    check_holder(world, worker, lease.attempt, lease.generation).map(drop)
+}
+
+/// The attempt, if the worker holds it or ended it under this generation. Asked by attempts that go on while their worker
+/// registers again, so no session is wanted: the generation fences.
+///
+/// # Errors
+/// The lease is not this worker's.
+pub fn check_holder<'w>(
+    world: &'w World,
+    worker: &WorkerId,
+    id: AttemptId,
+    under: Generation,
+) -> Result<&'w Attempt, Refused> {
+    let attempt = known(world, id)?;
     let ended = matches!(&attempt.state, State::Ended { worker: Some(by), generation, .. }
-        if by == worker && *generation == lease.generation);
-    if ended || attempt.is_held_by(worker, lease.generation) { Ok(()) } else { Err(Refused::StaleLease(lease.attempt)) }
+        if by == worker && *generation == under);
+    if ended || attempt.is_held_by(worker, under) { Ok(attempt) } else { Err(Refused::StaleLease(id)) }
 }
 
 /// The answer's bytes are durable.

@@ -23,6 +23,7 @@ pub use self::listen::{Listen, ListenError};
 use self::renewal::Renewal;
 use self::stall::stalls;
 use self::tls::Tls;
+use crate::depot::{self, Depot, DepotError};
 use crate::http::auth::{Auth, Peer};
 use crate::http::{App, router};
 use crate::hub::Hub;
@@ -54,6 +55,8 @@ pub struct ServeConfig {
     pub reserve: u64,
     /// How long what is over is kept.
     pub retention: Rules,
+    /// How much of snapshots and results is kept.
+    pub snapshots: depot::Limits,
 }
 
 impl ServeConfig {
@@ -75,6 +78,7 @@ impl ServeConfig {
             timing: Timing::default(),
             reserve: 64 << 20,
             retention: Rules::default(),
+            snapshots: depot::Limits::default(),
         }
     }
 }
@@ -98,6 +102,8 @@ pub enum ServeError {
     Listen(#[from] ListenError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Depot(#[from] DepotError),
     #[error("serving failed: {0}")]
     Serve(#[source] std::io::Error),
     #[error("the controller stopped by itself: its log says why")]
@@ -143,7 +149,8 @@ pub async fn open(config: &ServeConfig) -> Result<Opened, ServeError> {
     let (supervisor, task) = supervisor::restore(store.clone(), Arc::clone(&hub), config.timing).await?;
     let shutdown = CancellationToken::new();
     let retention = Arc::new(Retention::new(config.retention));
-    let app = App { supervisor, store, hub, registry, shutdown, retention };
+    let depot = Some(Depot::open(&config.state_dir, config.snapshots)?);
+    let app = App { supervisor, store, hub, registry, depot, shutdown, retention };
     Ok(Opened { app, auth, task, _lock: lock })
 }
 

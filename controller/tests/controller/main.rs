@@ -18,5 +18,6 @@ mod restart;
 mod retention;
 mod schedule;
 mod scripted;
+mod snapshots;
 mod support;
 mod wire;

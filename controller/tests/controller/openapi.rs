@@ -1,13 +1,20 @@
 //! The served OpenAPI document against real answers.
 
 use agent::ids::AttemptId;
+use agent::shuttle::{Route, Shuttle};
+use agent::snapshot::result::collect;
+use agent::snapshot::transfer::{self, Have, Parcel};
+use agent::snapshot::{History, Place, materialize};
 use agent::transport::{Call, Transport};
+use agent::wire::attempt::Submit;
 use agent::wire::paths;
+use agent::wire::snapshot::{Announce, KeepResult, Kept};
 use http::Request;
 use serde_json::Value;
 
 use crate::scripted::{Heard, Scripted};
-use crate::support::{Served, quick, read, submission};
+use crate::snapshots::{Client, reference, send};
+use crate::support::{Served, assignment, quick, read, submission};
 
 /// The part of JSON Schema that the document uses. Says what is wrong, and where.
 fn check(document: &Value, schema: &Value, value: &Value, place: &str) -> Result<(), String> {
@@ -67,6 +74,10 @@ fn check(document: &Value, schema: &Value, value: &Value, place: &str) -> Result
         }
     }
     Ok(())
+}
+
+fn json_of(value: &impl serde::Serialize) -> Option<Value> {
+    Some(serde_json::to_value(value).unwrap())
 }
 
 struct Checked {
@@ -157,6 +168,74 @@ async fn answers_about_credentials_are_what_the_served_document_says() {
     let one = format!("/v1/credentials/{}/revoke", page["items"][0]["id"].as_str().unwrap());
     api.ask("POST", "/v1/credentials/{id}/revoke", &one, Some(Value::Null)).await;
     api.ask("POST", "/v1/credentials/{id}/revoke", "/v1/credentials/none/revoke", Some(Value::Null)).await;
+}
+
+#[tokio::test]
+async fn real_answers_about_snapshots_and_results_are_what_the_served_document_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::start(&dir.path().join("controller"), "127.0.0.1:0", quick());
+    let transport = served.transport();
+    let document: Value = transport.json(Call::get(paths::OPENAPI)).await.unwrap();
+    let api = Checked { transport, document };
+    let client = Client::new(dir.path());
+    let (taken, parcel) = client.take().await;
+    let offer = transfer::offer(&taken.lease, &parcel).await.unwrap();
+    api.ask("POST", "/v1/snapshots/offer", "/v1/snapshots/offer", json_of(&offer)).await;
+    let packed = transfer::pack(&taken.lease, &parcel, &Have::default(), History::Full).await.unwrap();
+    let (project, format) = (offer.project.clone(), offer.format);
+    let announce = Announce { project, format, ticket: packed.ticket.clone() };
+    let upload = "/v1/snapshots/upload";
+    api.ask("POST", upload, upload, json_of(&announce)).await;
+    let query = format!("{upload}?project={}&format=sha1&sha256={}&offset=9", offer.project, packed.ticket.sha256);
+    api.ask("PUT", upload, &query, None).await;
+    send(served.transport(), &taken, &parcel).await.unwrap();
+
+    let mut assignment = assignment();
+    assignment.mode = agent::descriptor::Mode::IsolatedWrite;
+    assignment.snapshot = Some(reference(&taken));
+    let id = assignment.attempt;
+    api.ask("POST", "/v1/attempts", "/v1/attempts", json_of(&Submit::new(assignment))).await;
+    let worker = Scripted::new(1);
+    let _stop = served.connect("w1", worker.clone());
+    worker.until_offered(id).await;
+    let at =
+        |part: &str| (format!("/v1/workers/{{id}}/{part}"), format!("/v1/workers/w1/{part}?attempt={id}&generation=1"));
+    let (route, path) = at("snapshot/offer");
+    api.ask("GET", &route, &path, None).await;
+    let (route, path) = at("snapshot/pack");
+    let ticket = api.ask("POST", &route, &path, json_of(&Have::default())).await;
+    let bytes = format!("{path}&sha256={}", ticket["sha256"].as_str().unwrap());
+    api.ask("GET", &route, &bytes, None).await;
+    api.ask("GET", &route, &format!("{path}&sha256={}", "0".repeat(64)), None).await;
+
+    let place = Place { work_tree: dir.path().join("lane"), private: dir.path().join("private"), owner: None };
+    let worktree = materialize(&taken.lease, &taken.snapshot, &place).await.unwrap();
+    std::fs::write(worktree.root.join("new"), "new\n").unwrap();
+    let result = collect(&taken.lease, &worktree, &taken.snapshot).await.unwrap();
+    let parcel = Parcel::result(&taken.snapshot, &result);
+    let offer = transfer::offer(&taken.lease, &parcel).await.unwrap();
+    let (route, path) = at("result/offer");
+    api.ask("POST", &route, &path, json_of(&offer)).await;
+    let (route, path) = at("result/keep");
+    let keep = KeepResult { result: result.id.clone() };
+    assert_eq!(api.ask("POST", &route, &path, json_of(&keep)).await["code"], "bad-objects", "it is not there yet");
+    let route = Route::of_worker(&"w1".parse().unwrap(), "result", id, agent::ids::Generation(1));
+    let shuttle = Shuttle { transport: served.transport(), route, patience: std::time::Duration::from_secs(10) };
+    shuttle.send(&taken.lease, &parcel, History::Full, &(std::sync::Arc::new(|_, _| {}) as _)).await.unwrap();
+    let (route, path) = at("result/keep");
+    api.ask("POST", &route, &path, json_of(&keep)).await;
+
+    let one = format!("/v1/attempts/{id}/result");
+    assert_eq!(api.ask("GET", "/v1/attempts/{id}/result", &one, None).await["result"], result.id.to_string());
+    api.ask("GET", "/v1/attempts/{id}/result/offer", &format!("{one}/offer"), None).await;
+    api.ask("POST", "/v1/attempts/{id}/result/pack", &format!("{one}/pack"), json_of(&Have::default())).await;
+    let kept = Kept { attempts: vec![id] };
+    let asked = "/v1/workers/w1/kept";
+    let none = api.ask("POST", "/v1/workers/{id}/kept", asked, json_of(&kept)).await;
+    assert_eq!(none["release"], serde_json::json!([]));
+    api.ask("POST", "/v1/attempts/{id}/result/review", &format!("{one}/review"), None).await;
+    let some = api.ask("POST", "/v1/workers/{id}/kept", asked, json_of(&kept)).await;
+    assert_eq!(some["release"], serde_json::json!([id]));
 }
 
 #[tokio::test]

@@ -61,6 +61,7 @@ pub(crate) fn assignment() -> Assignment {
         limits: Limits::default(),
         inner_sandbox: InnerSandbox::Prefer,
         extra_hosts: Vec::new(),
+        snapshot: None,
     }
 }
 

@@ -51,6 +51,7 @@ fn assignment(directory: &Path) -> Assignment {
         limits: Limits::default(),
         inner_sandbox: InnerSandbox::Prefer,
         extra_hosts: Vec::new(),
+        snapshot: None,
     }
 }
 

@@ -80,6 +80,7 @@ pub struct Lane<'w> {
     environment: Vec<(String, String)>,
     fault: Option<String>,
     cwd: PathBuf,
+    apart: Option<PathBuf>,
 }
 
 impl<'w> Lane<'w> {
@@ -97,6 +98,7 @@ impl<'w> Lane<'w> {
             environment: Vec::new(),
             fault: None,
             cwd: world.path("work"),
+            apart: None,
         }
     }
 
@@ -168,6 +170,14 @@ impl<'w> Lane<'w> {
         self
     }
 
+    /// Runs in `cwd`, where only its own client sees the files of `files`: to everybody else the directory is empty.
+    #[must_use]
+    pub fn apart(mut self, files: impl Into<PathBuf>, cwd: impl Into<PathBuf>) -> Self {
+        self.apart = Some(files.into());
+        self.cwd = cwd.into();
+        self
+    }
+
     /// The id under which the fake model counts.
     #[must_use]
     pub fn id(&self) -> String {
@@ -184,7 +194,10 @@ impl<'w> Lane<'w> {
         let prompt = self.prompt.clone().unwrap_or_else(|| format!("Do it. FAKE:{script}\n").into_bytes());
         let prompt = world.file(&format!("lanes/{}/prompt.md", self.number), prompt);
         let [provider, _, parent] = self.cli.words();
-        let mut command = world.laneyard();
+        let mut command = match &self.apart {
+            Some(files) => world.laneyard_apart(files, &self.cwd),
+            None => world.laneyard(),
+        };
         command.arg("run");
         let mode = if self.mode == Mode::ReadOnly { "read-only" } else { "isolated-write" };
         for (flag, value) in [("mode", mode), ("parent", parent), ("provider", provider), ("effort", "high")] {

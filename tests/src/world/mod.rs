@@ -121,6 +121,17 @@ impl World {
         command
     }
 
+    /// The same in a mount namespace of its own, where `files` is seen at `place`: a machine of its own, as far as the
+    /// working directory goes. Needs root.
+    #[must_use]
+    pub fn laneyard_apart(&self, files: &Path, place: &Path) -> Command {
+        let mut command = self.command("unshare");
+        let script = "mount --bind \"$1\" \"$2\" && cd / && shift 2 && exec \"$@\"";
+        command.args(["--mount", "sh", "-c", script, "sh"]).arg(files).arg(place).arg(program("laneyard"));
+        command.env("LANEYARD_STATE", self.state());
+        command
+    }
+
     /// The program `laneyard-agent`, as the same user.
     #[must_use]
     pub fn agent(&self) -> Command {

@@ -11,11 +11,11 @@ use tests::until::until;
 use tests::world::{Cli, Engine, Lane, World};
 
 /// A controller and one agent of a world.
-struct Fleet<'w> {
+pub(super) struct Fleet<'w> {
     world: &'w World,
-    address: String,
-    controller: Child,
-    agent: Child,
+    pub(super) address: String,
+    pub(super) controller: Child,
+    pub(super) agent: Child,
 }
 
 pub(crate) fn controller(world: &World, listen: &str) -> (Child, String) {
@@ -29,8 +29,9 @@ pub(crate) fn controller(world: &World, listen: &str) -> (Child, String) {
     (child, address)
 }
 
-fn agent(world: &World, address: &str) -> Child {
+fn agent(world: &World, address: &str, fault: Option<&str>) -> Child {
     let mut command = world.agent();
+    command.envs(fault.map(|fault| ("LANEYARD_FAULT", fault)));
     command.args(["run", "--name", "w1", "--controller", address]);
     command.arg("--token-file").arg(world.state().join("controller/token"));
     command.arg("--state-dir").arg(world.state()).arg("--engine").arg(world.engine.address());
@@ -38,31 +39,48 @@ fn agent(world: &World, address: &str) -> Child {
 }
 
 impl<'w> Fleet<'w> {
-    fn start(world: &'w World) -> Self {
+    pub(super) fn start(world: &'w World) -> Self {
+        Self::with_fault(world, None)
+    }
+
+    /// The agent kills itself at a point of an attempt's journal.
+    pub(super) fn with_fault(world: &'w World, fault: Option<&str>) -> Self {
         let (controller, address) = controller(world, "127.0.0.1:0");
-        let agent = agent(world, &address);
+        let agent = agent(world, &address, fault);
         Self { world, address, controller, agent }
     }
 
-    fn lane(&self, cli: Cli) -> Lane<'w> {
+    /// The agent is gone by itself, and comes back without a fault.
+    pub(super) fn restart_agent(&mut self) {
+        self.agent.wait().unwrap();
+        self.agent = agent(self.world, &self.address, None);
+    }
+
+    /// The words that name this controller.
+    pub(super) fn place(&self) -> [String; 4] {
+        let token = self.world.state().join("controller/token").display().to_string();
+        ["--controller".to_owned(), self.address.clone(), "--token-file".to_owned(), token]
+    }
+
+    pub(super) fn lane(&self, cli: Cli) -> Lane<'w> {
         let token = self.world.state().join("controller/token");
         let lane = self.world.lane(cli).flag("--controller", &self.address);
         lane.flag("--token-file", token.to_str().unwrap())
     }
 
     /// As by `kill -9`, both at once; then both come back.
-    fn kill_and_restart(&mut self) {
+    pub(super) fn kill_and_restart(&mut self) {
         for child in [&mut self.agent, &mut self.controller] {
             child.kill().unwrap();
             child.wait().unwrap();
         }
         let listen = self.address.trim_start_matches("http://").to_owned();
         self.controller = controller(self.world, &listen).0;
-        self.agent = agent(self.world, &self.address);
+        self.agent = agent(self.world, &self.address, None);
     }
 
     /// Every attempt is released and cleared away; then both are told to stop, and nothing is left.
-    fn end(mut self) {
+    pub(super) fn end(mut self) {
         until("all attempts are released and cleared away", Duration::from_secs(60), || {
             let open = |id: &String| !self.world.attempt(id).join("released").exists();
             let left: Vec<String> = self.world.attempts().into_iter().filter(open).collect();
@@ -98,7 +116,7 @@ fn three_processes_give_the_answer_and_the_receipt_of_one() {
     alone.assert("complete", 0);
     let fleet = Fleet::start(&world);
     for cli in [Cli::Claude, Cli::Codex] {
-        let ended = fleet.lane(cli).says("the same").run();
+        let ended = fleet.lane(cli).flag("--worktree", "direct").says("the same").run();
         ended.assert("complete", 0);
         assert_eq!((ended.answer().as_str(), ended.count.invocations), ("the same", 1));
         if cli == Cli::Claude {

@@ -20,4 +20,5 @@ mod isolation;
 mod joined;
 mod misbehaviour;
 mod outcomes;
+mod remote;
 mod scripted;

@@ -44,7 +44,9 @@ pub async fn apply(
     let top = root.clone();
     blocking(move || recover(&top)).await?;
     let refs = snapshot.refs.iter().map(|carried| carried.name.clone()).collect();
-    let options = Options { lfs: snapshot.lfs, refs, ..Options::default() };
+    // What was left out of the snapshot is nothing that could have moved.
+    let excludes = snapshot.excludes.clone();
+    let options = Options { lfs: snapshot.lfs, refs, excludes, ..Options::default() };
     let taken = take::take(cache, &root, &options).await?;
     let now = &taken.snapshot;
     if same(&now.content, &result.content) {

@@ -29,6 +29,10 @@ Where and how it runs:
   --memory SIZE  --pids N  --cpus N  --output-limit SIZE  --scratch SIZE
   --allow-host HOST[:PORT]          beside the driver's own; may be repeated
   --controller URL                  send the lane there instead of to this machine's engine
+  --worktree snapshot|direct        with a controller: the directory travels, or the worker shares this file system
+  --history N|full                  generations of history that travel
+  --ref REF                         a ref that travels too; may be repeated
+  --lfs pointers|fetch-if-local     what becomes of pointers to large files
   --require LABEL=VALUE             the controller's worker must carry it; may be repeated
   --on-lost wait|fail               when the worker of a started attempt is lost: wait for it (default), or end
                                     with a receipt that claims no settled child

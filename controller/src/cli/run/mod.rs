@@ -7,18 +7,20 @@ pub mod drive; // events to the end
 pub mod feed;
 pub mod flags;
 pub mod help;
+pub mod home; // a result into the caller's worktree
 pub mod lane; // the controller as a lane sees it
 pub mod options; // flags
 pub mod plan;
 pub mod reserve; // the paths
 pub mod signals; // SIGINT and SIGTERM
+pub mod travel; // the working directory to the controller
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
 use agent::assignment::Assignment;
-use agent::config::{Config, Environment};
+use agent::config::{Config, Environment, WorktreeWay};
 use agent::descriptor::Contract;
 use agent::driver::{STRICT_EVIDENCE, strict_reason};
 use agent::progress::{Reporter, State, system_tokens};
@@ -35,7 +37,7 @@ use self::signals::Latch;
 use super::connect::{self, Adoption, Connection};
 use super::output::{self, Talk, chain};
 use super::place;
-use super::record::{FileRecord, Record, Records};
+use super::record::{FileRecord, Record, Records, WorktreeRecord};
 use super::{USAGE, adopt};
 
 /// Runs one lane. `compatible`: under the name `pstack-runner`. `entered` is when the program was entered.
@@ -119,6 +121,10 @@ fn overridden(mut config: Config, options: &Options) -> Result<Config, UsageErro
     let own = options.own.clone();
     config.engine = own.engine.or(config.engine);
     config.state_dir = own.state_dir.unwrap_or(config.state_dir);
+    config.worktree = own.worktree.unwrap_or(config.worktree);
+    config.snapshot.history = own.history.unwrap_or(config.snapshot.history);
+    config.snapshot.lfs = own.lfs.unwrap_or(config.snapshot.lfs);
+    config.snapshot.refs.extend(own.refs);
     config.controller = place::controller(config.controller, own.controller, own.proof)?;
     Ok(config)
 }
@@ -189,6 +195,12 @@ impl Checked {
         let engine = plan::will_need_engine(&self.assignment, &self.config) && latch.seen().is_none();
         let connection =
             connect::open(&self.config, engine, Adoption::Nothing).await.map_err(|error| refused(&error))?;
+        if self.travels()
+            && let Some(settled) = self.travel(&connection, (output, receipt), latch).await?
+        {
+            connection.close().await;
+            return Ok(settled);
+        }
         let attempt = self.assignment.attempt;
         let record = Record {
             attempt,
@@ -200,6 +212,7 @@ impl Checked {
             receipt: FileRecord::of(receipt),
             assignment: Some(Box::new(self.assignment.to_remember())),
             on_lost_fail: self.options.own.on_lost == OnLost::Fail,
+            worktree: self.worktree(),
         };
         let held = match Records::of(&self.config.state_dir).hold(record) {
             Ok(held) => held,
@@ -216,6 +229,44 @@ impl Checked {
         settled
     }
 
+    /// With a controller the working directory travels, unless the worker sees it anyway.
+    fn travels(&self) -> bool {
+        self.config.controller.is_some() && self.config.worktree == WorktreeWay::Snapshot
+    }
+
+    /// Sends the working directory. A signal or the deadline ends that with a receipt.
+    async fn travel(
+        &mut self,
+        connection: &Connection,
+        files: (&mut reserve::Reserved, &mut reserve::Reserved),
+        latch: &mut Latch,
+    ) -> Result<Option<Settled>, UsageError> {
+        let sending = travel::send(&self.config, connection.client(), &self.assignment, self.talk);
+        let sent = tokio::select! {
+            biased;
+            _ = latch.first() => None,
+            () = deadline(&self.assignment) => None,
+            sent = sending => Some(sent),
+        };
+        match sent {
+            Some(Ok(reference)) => {
+                self.assignment.snapshot = Some(reference);
+                Ok(None)
+            }
+            Some(Err(error)) => Err(UsageError(chain(&error))),
+            None => {
+                let failed = launcher_failure(&self.assignment, "Error".to_owned(), latch, false);
+                Ok(Some(settle(failed.to_value(), files.0, files.1)))
+            }
+        }
+    }
+
+    /// Where a writer's result belongs.
+    fn worktree(&self) -> Option<WorktreeRecord> {
+        let snapshot = self.assignment.snapshot.clone().filter(|_| self.assignment.mode.writes())?;
+        Some(WorktreeRecord { dir: self.assignment.paths.real_cwd(), snapshot })
+    }
+
     async fn submit_and_follow(
         &self,
         connection: &Connection,
@@ -229,6 +280,9 @@ impl Checked {
         let labels = labels.map(|(name, value)| (name.clone(), value.clone())).collect();
         let submit = Submit { labels, ..Submit::new(self.assignment.clone()) };
         if let Err(error) = lane.submit(&submit).await {
+            if let Some(worktree) = self.worktree().filter(|_| error.code().is_some()) {
+                travel::let_go(&self.config, attempt, &worktree.snapshot);
+            }
             if error.is(STORAGE_FULL) {
                 return Err(Untaken::Full(chain(&error)));
             }
@@ -241,7 +295,15 @@ impl Checked {
         }
         self.talk.say(&format!("attempt {attempt}; after a crash: laneyard attach {attempt}"));
         match drive(lane, attempt, latch, progress, (self.talk, self.options.own.on_lost)).await {
-            Ok(ended) => Ok(deliver(lane, attempt, ended, files).await),
+            Ok(ended) => {
+                let ended = match &self.worktree() {
+                    Some(worktree) => {
+                        home::settle(&self.config, connection.client(), attempt, worktree, ended, self.talk).await
+                    }
+                    None => ended,
+                };
+                Ok(deliver(lane, attempt, ended, files).await)
+            }
             Err(error) => {
                 tracing::error!(%attempt, error = %chain(&error), "the attempt's end was not seen");
                 let failed = unseen(&self.assignment, &error, latch);
@@ -249,6 +311,13 @@ impl Checked {
             }
         }
     }
+}
+
+/// Waits for the explicit deadline; for ever if there is none.
+async fn deadline(assignment: &Assignment) {
+    let Some(limit) = assignment.timeout() else { return std::future::pending().await };
+    let spent = std::time::Duration::try_from(OffsetDateTime::now_utc() - assignment.started_at).unwrap_or_default();
+    tokio::time::sleep(limit.saturating_sub(spent)).await;
 }
 
 /// The answer to a strict lane: nothing is launched (runner 8.3).

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use agent::config::Proof;
+use agent::config::{Proof, WorktreeWay, check_ref};
 use agent::container::discover::EngineChoice;
 use agent::container::image::Reference;
 use agent::descriptor::{ApiSpend, Contract, Effort, InnerSandbox, Mode, Parent, Provider, VocabularyError};
 use agent::egress::HostPort;
 use agent::ids::InstanceId;
+use agent::snapshot::{History, LfsPolicy};
 use agent::transport::Endpoint;
 use bytesize::ByteSize;
 use clap::ValueEnum as _;
@@ -49,6 +50,10 @@ const OWN: &[Flag] = &[
     Flag::value("allow-host"),
     Flag::value("require"),
     Flag::value("on-lost"),
+    Flag::value("worktree"),
+    Flag::value("history"),
+    Flag::value("ref"),
+    Flag::value("lfs"),
     Flag::value("controller"),
     Flag::value("ca"),
     Flag::value("token-file"),
@@ -121,6 +126,10 @@ pub struct Own {
     /// Labels that the worker must carry.
     pub require: BTreeMap<String, String>,
     pub on_lost: OnLost,
+    pub worktree: Option<WorktreeWay>,
+    pub history: Option<History>,
+    pub refs: Vec<String>,
+    pub lfs: Option<LfsPolicy>,
     pub controller: Option<String>,
     pub proof: Proof,
     pub state_dir: Option<PathBuf>,
@@ -191,6 +200,8 @@ fn own(given: &Given, here: &Path) -> Result<Own, UsageError> {
     for host in &allow_hosts {
         host.parse::<HostPort>().map_err(|error| UsageError(format!("allow-host: {error}")))?;
     }
+    let refs: Vec<String> = given.all("ref").map(str::to_owned).collect();
+    refs.iter().try_for_each(|name| check_ref(name)).map_err(|error| UsageError(format!("ref: {error}")))?;
     if let Some(url) = given.last("controller") {
         url.parse::<Endpoint>().map_err(|error| UsageError(format!("controller: {error}")))?;
     }
@@ -207,6 +218,10 @@ fn own(given: &Given, here: &Path) -> Result<Own, UsageError> {
         allow_hosts,
         require: given.all("require").map(label).collect::<Result<_, _>>()?,
         on_lost: given.last("on-lost").map_or(Ok(OnLost::Wait), on_lost)?,
+        worktree: word(given, "worktree")?,
+        history: word(given, "history")?,
+        refs,
+        lfs: word(given, "lfs")?,
         controller: given.last("controller").map(|url| url.trim_end_matches('/').to_owned()),
         proof: Proof {
             ca: file("ca"),
@@ -239,6 +254,10 @@ fn label(text: &str) -> Result<(String, String), UsageError> {
 
 fn on_lost(text: &str) -> Result<OnLost, UsageError> {
     OnLost::from_str(text, false).map_err(|_| UsageError("on-lost must be one of: wait, fail".to_owned()))
+}
+
+fn word<T: std::str::FromStr<Err = String>>(given: &Given, name: &str) -> Result<Option<T>, UsageError> {
+    given.last(name).map(|text| text.parse().map_err(UsageError)).transpose()
 }
 
 fn size(given: &Given, name: &str) -> Result<Option<u64>, UsageError> {

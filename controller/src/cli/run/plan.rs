@@ -74,6 +74,7 @@ pub fn assignment(
         limits: limits(options, config)?,
         inner_sandbox: own.inner_sandbox.unwrap_or(config.inner_sandbox),
         extra_hosts: own.allow_hosts.clone(),
+        snapshot: None,
     })
 }
 

@@ -1,0 +1,148 @@
+//! What a writer left, on its way to the controller: collected once nobody can write any more, sent, and only then told.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::Deps;
+use super::journal::Entry;
+use super::outcome::Judged;
+use super::record::Record;
+use super::snapshot::{open, worktree_of};
+use super::stop::describe;
+use crate::assignment::Assignment;
+use crate::ids::Generation;
+use crate::shuttle::{Route, Shuttle, ShuttleError};
+use crate::snapshot::result::{ResultTree, collect};
+use crate::snapshot::transfer::Parcel;
+use crate::snapshot::{History, Oid, SnapshotError};
+use crate::transport::Call;
+use crate::wire::snapshot::{KeepResult, ResultView, SnapshotRef};
+
+/// Without any progress for so long a delivered result stays on the worker, and the receipt says so.
+const PATIENCE: Duration = Duration::from_secs(6 * 3600);
+/// The same for the result of a failed or cancelled writer: somebody waits for the end.
+const SHORT_PATIENCE: Duration = Duration::from_secs(60);
+/// Paths named in the receipt.
+const NAMED: usize = 20;
+
+/// A result as the journal and the receipt have it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Collected {
+    /// Name of the result tree.
+    pub tree: Oid,
+    pub added: usize,
+    pub changed: usize,
+    pub deleted: usize,
+    /// What must never be applied, in words.
+    pub refused: Vec<String>,
+    /// What could not be read.
+    pub unreadable: Vec<String>,
+}
+
+impl Collected {
+    fn of(result: &ResultTree) -> Self {
+        let count = |wanted: fn(bool, bool) -> bool| {
+            let matching =
+                result.changes.iter().filter(|change| wanted(change.before.is_some(), change.after.is_some()));
+            matching.count()
+        };
+        let words = |refuses: bool| {
+            let some = result.findings.iter().filter(|finding| finding.refuses() == refuses);
+            some.map(ToString::to_string).collect::<BTreeSet<_>>().into_iter().take(NAMED).collect()
+        };
+        Self {
+            tree: result.id.clone(),
+            added: count(|before, after| !before && after),
+            changed: count(|before, after| before && after),
+            deleted: count(|before, after| before && !after),
+            refused: words(true),
+            unreadable: words(false),
+        }
+    }
+
+    fn value(&self, keeper: &str, reason: Option<String>) -> Value {
+        let mut value = json!(self);
+        if let Some(object) = value.as_object_mut() {
+            object.insert("keptBy".to_owned(), json!(keeper));
+            object.extend(reason.map(|reason| ("reason".to_owned(), json!(reason))));
+        }
+        value
+    }
+}
+
+/// Collects and sends; the receipt's `result`. `None` for an attempt that has none: a reader, one that works on the caller's
+/// own files, one whose workload never started. Failing is no reason to lose the receipt: then the worktree stays.
+pub(super) async fn bring_home(
+    deps: &Deps,
+    generation: Generation,
+    assignment: &Assignment,
+    record: &mut Record,
+    judged: &Judged,
+) -> Option<Value> {
+    let wanted = assignment.snapshot.as_ref()?;
+    let standing = record.standing();
+    if !assignment.mode.writes() || !standing.workload_intended || !standing.materialized {
+        return None;
+    }
+    let patience = if judged.status.delivered() { PATIENCE } else { SHORT_PATIENCE };
+    let collected = match &standing.collected {
+        Some(collected) => collected.clone(),
+        None => match take(deps, record, wanted).await {
+            Ok(collected) => collected,
+            Err(reason) => return Some(json!({"tree": null, "keptBy": "worker", "reason": reason})),
+        },
+    };
+    if record.standing().result_kept {
+        return Some(collected.value("controller", None));
+    }
+    match send(deps, generation, assignment, record, (wanted, &collected.tree), patience).await {
+        Ok(()) => {
+            while let Err(error) = record.enter(Entry::ResultKept) {
+                tracing::error!(%error, "the journal could not be written; free space on the worker");
+                tokio::time::sleep(super::WRITE_AGAIN).await;
+            }
+            Some(collected.value("controller", None))
+        }
+        Err(error) => {
+            let reason = describe(&error);
+            tracing::error!(attempt = %assignment.attempt, reason, "the result stays on this worker");
+            Some(collected.value("worker", Some(reason)))
+        }
+    }
+}
+
+async fn take(deps: &Deps, record: &mut Record, wanted: &SnapshotRef) -> Result<Collected, String> {
+    let opened = open(deps, record, wanted).await.map_err(|error| describe(&error))?;
+    let (lease, snapshot) = opened.ok_or("this process cannot reach the worker's cache of snapshots")?;
+    let result = collect(&lease, &worktree_of(record.dir()), &snapshot).await.map_err(|error| describe(&error))?;
+    let collected = Collected::of(&result);
+    record.enter(Entry::Collected { collected: Box::new(collected.clone()) }).map_err(|error| describe(&error))?;
+    Ok(collected)
+}
+
+async fn send(
+    deps: &Deps,
+    generation: Generation,
+    assignment: &Assignment,
+    record: &Record,
+    (wanted, tree): (&SnapshotRef, &Oid),
+    patience: Duration,
+) -> Result<(), ShuttleError> {
+    let damaged = |detail: &str| SnapshotError::Damaged { what: "the worker's cache", detail: detail.to_owned() };
+    let supply = deps.supply.as_ref().ok_or_else(|| damaged("this process has no way to the controller"))?;
+    let (lease, snapshot) =
+        open(deps, record, wanted).await?.ok_or_else(|| damaged("the attempt's snapshot is not there"))?;
+    let result = ResultTree::load(&lease, &snapshot, tree).await?;
+    let route = Route::of_worker(&deps.worker, "result", assignment.attempt, generation);
+    let shuttle = Shuttle { transport: supply.transport.clone(), route, patience };
+    let parcel = Parcel::result(&snapshot, &result);
+    shuttle.send(&lease, &parcel, History::Full, &(Arc::new(|_, _| {}) as _)).await?;
+    let keep = KeepResult { result: tree.clone() };
+    shuttle.insist::<ResultView>(|| Call::post(&shuttle.route.at("keep", ""), &keep)).await?;
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! Carries objects between a cache of this machine and the controller's, through lost connections and restarts of either
+//! side: what has arrived is never sent again, and nothing is used before its digest was checked.
+//!
+//! Knows nothing of what is carried: [`crate::snapshot::transfer`] says what is offered, lacking and packed.
+
+mod bring; // down
+mod retry; // pauses, and when to give up
+mod send; // up
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::{AttemptId, Generation, WorkerId};
+use crate::snapshot::SnapshotError;
+use crate::transport::{CallError, Transport};
+use crate::wire::paths;
+
+/// A pack of many gigabytes over a slow line, and its check on the other side.
+const BYTES_LIMIT: Duration = Duration::from_secs(4 * 3600);
+/// A connection that brings not one byte for so long is dead.
+pub const SILENCE: Duration = Duration::from_secs(60);
+/// Steps that end before a request is answered: a pack of a large history is prepared.
+const PREPARE_LIMIT: Duration = Duration::from_secs(1800);
+/// A pack that arrived damaged is sent again so often.
+const DAMAGED_TRIES: u32 = 3;
+
+/// Is told how many of how many bytes have travelled.
+pub type Tell = Arc<dyn Fn(u64, u64) + Send + Sync>;
+
+/// Where objects go or come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    prefix: String,
+    query: String,
+}
+
+impl Route {
+    /// A client's snapshots.
+    #[must_use]
+    pub fn snapshots() -> Self {
+        Self { prefix: paths::SNAPSHOTS.to_owned(), query: String::new() }
+    }
+
+    /// The result of an attempt, for its client.
+    #[must_use]
+    pub fn result(attempt: AttemptId) -> Self {
+        Self { prefix: paths::attempt_part(attempt, "result"), query: String::new() }
+    }
+
+    /// An attempt's `snapshot` or `result`, for the worker that holds it.
+    #[must_use]
+    pub fn of_worker(worker: &WorkerId, part: &str, attempt: AttemptId, generation: Generation) -> Self {
+        let query = format!("attempt={attempt}&generation={}", generation.0);
+        Self { prefix: paths::worker_part(worker, part), query }
+    }
+
+    /// One step on this route.
+    #[must_use]
+    pub fn at(&self, part: &str, more: &str) -> String {
+        let joint = if self.query.is_empty() || more.is_empty() { "" } else { "&" };
+        let mark = if self.query.is_empty() && more.is_empty() { "" } else { "?" };
+        format!("{}/{part}{mark}{}{joint}{more}", self.prefix, self.query)
+    }
+}
+
+/// A way for objects.
+#[derive(Clone, Debug)]
+pub struct Shuttle {
+    pub transport: Transport,
+    pub route: Route,
+    /// It is given up after so long without any progress.
+    pub patience: Duration,
+}
+
+/// Objects did not travel.
+#[derive(Debug, thiserror::Error)]
+pub enum ShuttleError {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    #[error("no progress for {} s: {last}", patience.as_secs())]
+    Stalled { patience: Duration, last: Box<Self> },
+}
+
+impl ShuttleError {
+    /// The stable code of a refusal.
+    #[must_use]
+    pub fn code(&self) -> Option<&str> {
+        match self {
+            Self::Call(error) => error.code(),
+            Self::Stalled { last, .. } => last.code(),
+            Self::Snapshot(_) => None,
+        }
+    }
+
+    /// True when another process of this machine writes the same pack.
+    fn is_busy(&self) -> bool {
+        matches!(self, Self::Snapshot(SnapshotError::Io { source, .. }) if source.kind() == std::io::ErrorKind::WouldBlock)
+    }
+
+    /// True when a file of this machine is gone that another process was free to remove.
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Snapshot(SnapshotError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound)
+    }
+
+    /// True when the same may succeed later.
+    fn is_passing(&self) -> bool {
+        match self {
+            Self::Call(error) => error.is_passing(),
+            Self::Snapshot(error) => matches!(error, SnapshotError::Incomplete { .. }) || self.is_busy(),
+            Self::Stalled { .. } => false,
+        }
+    }
+}

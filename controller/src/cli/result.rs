@@ -1,0 +1,220 @@
+//! `laneyard result`: what a writer elsewhere left, when it did not come home by itself.
+
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use agent::config::Config;
+use agent::ids::AttemptId;
+use agent::snapshot::result::{Change, Entry, FileMode, Outcome, export};
+use agent::wire::snapshot::ResultView;
+use anyhow::Context as _;
+use serde_json::json;
+
+use super::connect;
+use super::output::{self, Talk};
+use super::run::home::{Brought, bring, take_in};
+use super::run::travel::let_go;
+use crate::client::Client;
+
+/// The result could not be applied as it is.
+const NOT_APPLIED: u8 = 65;
+
+/// See, apply, export or let go what a writer on a worker left.
+#[derive(Debug, clap::Args)]
+pub struct Results {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// List the changed paths, and what would be refused.
+    Show(Show),
+    /// Write the changes into the worktree, all or nothing; refused if anything there moved since the snapshot.
+    Apply(Apply),
+    /// Write the changes as a patch for `git apply`; nothing else is touched.
+    Export(Export),
+    /// Let the result go: it, and the worktree that the worker still keeps, may be removed.
+    Release(Release),
+}
+
+#[derive(Debug, clap::Args)]
+struct Show {
+    /// Id of the attempt.
+    attempt: AttemptId,
+    /// As one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Apply {
+    /// Id of the attempt.
+    attempt: AttemptId,
+    /// Another worktree of the same repository than the lane's own.
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+    /// As one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Export {
+    /// Id of the attempt.
+    attempt: AttemptId,
+    /// A fresh file instead of stdout.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Release {
+    /// Id of the attempt.
+    attempt: AttemptId,
+}
+
+impl Results {
+    /// Ends with 0, or with 65 for a result that was not applied.
+    ///
+    /// # Errors
+    /// No controller is named or reached, or the attempt left no result.
+    pub async fn run(self, config: &Config) -> anyhow::Result<ExitCode> {
+        anyhow::ensure!(
+            config.controller.is_some(),
+            "lanes of this machine write into the worktree itself; for others name their controller with --controller"
+        );
+        let client = connect::remote(config)?;
+        match self.verb {
+            Verb::Show(show) => show.run(config, &client).await,
+            Verb::Apply(apply) => apply.run(config, &client).await,
+            Verb::Export(export) => export.run(config, &client).await,
+            Verb::Release(release) => release.run(config, &client).await,
+        }
+    }
+}
+
+async fn fetch(config: &Config, client: &Client, attempt: AttemptId) -> anyhow::Result<(ResultView, Brought)> {
+    let view = client.result(attempt).await?;
+    let talk = Talk::new(false, false);
+    let brought = bring(config, client, attempt, &view.snapshot, &view.result, talk).await?;
+    Ok((view, brought))
+}
+
+impl Show {
+    async fn run(self, config: &Config, client: &Client) -> anyhow::Result<ExitCode> {
+        let (view, brought) = fetch(config, client, self.attempt).await?;
+        let result = &brought.result;
+        if self.json {
+            let changes: Vec<_> =
+                result.changes.iter().map(|change| json!({"path": change.path, "change": word(change)})).collect();
+            let findings: Vec<_> = result
+                .findings
+                .iter()
+                .map(|finding| json!({"finding": finding, "text": finding.to_string(), "refuses": finding.refuses()}))
+                .collect();
+            let value = json!({
+                "attempt": view.attempt,
+                "root": view.snapshot.root,
+                "snapshot": view.snapshot.id,
+                "result": view.result,
+                "reviewed": view.reviewed,
+                "changes": changes,
+                "findings": findings,
+            });
+            output::data(&value.to_string());
+            return Ok(ExitCode::SUCCESS);
+        }
+        output::line(&format!("result {} of attempt {}, for {}", view.result, view.attempt, view.snapshot.root));
+        for change in &result.changes {
+            output::data(&format!("{:9} {}", word(change), change.path));
+        }
+        for finding in &result.findings {
+            output::line(&format!("{}: {finding}", if finding.refuses() { "refused" } else { "note" }));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn word(change: &Change) -> &'static str {
+    let mode = |entry: &Option<Entry>| entry.as_ref().map(|entry| entry.mode);
+    match (mode(&change.before), mode(&change.after)) {
+        (None, _) => "added",
+        (_, None) => "deleted",
+        (Some(FileMode::Link), Some(FileMode::Link)) => "changed",
+        (Some(FileMode::Link), _) | (_, Some(FileMode::Link)) => "retyped",
+        (before, after) if before != after => "mode",
+        _ => "changed",
+    }
+}
+
+impl Apply {
+    async fn run(self, config: &Config, client: &Client) -> anyhow::Result<ExitCode> {
+        let (view, brought) = fetch(config, client, self.attempt).await?;
+        let dir = match self.cwd {
+            Some(dir) => dir,
+            None => PathBuf::from(&view.snapshot.root),
+        };
+        let outcome = take_in(config, client, self.attempt, &brought, &dir, &view.snapshot).await?;
+        let (value, text, applied) = match outcome {
+            Outcome::Applied { paths } => {
+                (json!({"outcome": "applied", "paths": paths}), format!("{paths} paths changed"), true)
+            }
+            Outcome::Moved { which } => {
+                let text = format!(
+                    "nothing was written, since these are not as the lane found them: {}; put them back, or use `laneyard \
+                     result export {}` and `git apply --3way`",
+                    which.join(", "),
+                    self.attempt
+                );
+                (json!({"outcome": "conflict", "conflicts": which}), text, false)
+            }
+            Outcome::Refused { why } => {
+                let why: Vec<String> = why.iter().map(ToString::to_string).collect();
+                let text = format!(
+                    "nothing was written: {}; look at `laneyard result export {}` and take what you want by hand",
+                    why.join("; "),
+                    self.attempt
+                );
+                (json!({"outcome": "refused", "refused": why}), text, false)
+            }
+        };
+        if self.json {
+            output::data(&value.to_string());
+        } else {
+            output::line(&text);
+        }
+        Ok(if applied { ExitCode::SUCCESS } else { ExitCode::from(NOT_APPLIED) })
+    }
+}
+
+impl Export {
+    async fn run(self, config: &Config, client: &Client) -> anyhow::Result<ExitCode> {
+        let (_, brought) = fetch(config, client, self.attempt).await?;
+        let patch = export(&brought.lease, &brought.snapshot, &brought.result).await?;
+        match self.output {
+            None => output::bytes(&patch)?,
+            Some(path) => {
+                let failed = || format!("could not write `{}`", path.display());
+                let mut options = std::fs::File::options();
+                let mut file = options.write(true).create_new(true).mode(0o600).open(&path).with_context(failed)?;
+                file.write_all(&patch).and_then(|()| file.sync_all()).with_context(failed)?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Release {
+    async fn run(self, config: &Config, client: &Client) -> anyhow::Result<ExitCode> {
+        let view = client.result(self.attempt).await;
+        client.review(self.attempt).await?;
+        if let Ok(view) = view {
+            let_go(config, self.attempt, &view.snapshot);
+        }
+        output::line(&format!("what attempt {} left may be removed now", self.attempt));
+        Ok(ExitCode::SUCCESS)
+    }
+}

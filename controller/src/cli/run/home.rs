@@ -1,0 +1,213 @@
+//! A writer's result on its way into the caller's worktree, before the receipt is delivered.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::config::Config;
+use agent::ids::AttemptId;
+use agent::receipt::{FailurePhase, Receipt, ReceiptError, Status, status_of};
+use agent::shuttle::{Route, Shuttle, ShuttleError};
+use agent::snapshot::result::{Outcome, ResultTree, apply};
+use agent::snapshot::{Cache, Lease, Oid, Snapshot, SnapshotError};
+use agent::transport::CallError;
+use agent::wire::snapshot::SnapshotRef;
+use serde_json::{Value, json};
+
+use super::drive::Ended;
+use super::travel::{cache, let_go};
+use crate::cli::output::{Meter, Talk, chain};
+use crate::cli::record::WorktreeRecord;
+use crate::client::Client;
+
+/// Without any progress for so long the result is left at the controller.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Paths named in the receipt.
+const NAMED: usize = 20;
+
+/// A result cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum HomeError {
+    #[error(transparent)]
+    Send(#[from] ShuttleError),
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("the controller names result {found}, the receipt {expected}")]
+    Other { found: String, expected: Oid },
+}
+
+/// A result that is here, with what it started from.
+#[derive(Debug)]
+pub struct Brought {
+    pub cache: Cache,
+    pub lease: Lease,
+    pub snapshot: Snapshot,
+    pub result: ResultTree,
+}
+
+/// Brings an attempt's result into this machine's store.
+///
+/// # Errors
+/// See [`HomeError`].
+pub async fn bring(
+    config: &Config,
+    client: &Client,
+    attempt: AttemptId,
+    wanted: &SnapshotRef,
+    tree: &Oid,
+    talk: Talk,
+) -> Result<Brought, HomeError> {
+    let cache = cache(config)?;
+    let lease = cache.lease(&wanted.project, wanted.format)?;
+    let route = Route::result(attempt);
+    let shuttle = Shuttle { transport: client.transport().clone(), route, patience: PATIENCE };
+    let offer = shuttle.offered().await?;
+    if !offer.want.contains(tree) {
+        let found = offer.want.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        return Err(HomeError::Other { found, expected: tree.clone() });
+    }
+    let meter = Meter::new("fetching the result", talk);
+    let line = meter.clone();
+    let brought =
+        shuttle.bring(&lease, &offer, None, &(Arc::new(move |done, total| line.show(done, total)) as _)).await;
+    meter.clear();
+    brought?;
+    let snapshot = Snapshot::load(&lease, &wanted.id).await?;
+    let result = ResultTree::load(&lease, &snapshot, tree).await?;
+    Ok(Brought { cache, lease, snapshot, result })
+}
+
+/// Applies a result, and says at the controller that it was taken.
+///
+/// # Errors
+/// See [`HomeError`]; then no file was changed.
+pub async fn take_in(
+    config: &Config,
+    client: &Client,
+    attempt: AttemptId,
+    brought: &Brought,
+    dir: &Path,
+    wanted: &SnapshotRef,
+) -> Result<Outcome, HomeError> {
+    let outcome = apply(&brought.cache, dir, &brought.snapshot, &brought.result).await?;
+    if matches!(outcome, Outcome::Applied { .. }) {
+        // Not heard is no harm: it is kept a while longer.
+        if let Err(error) = client.review(attempt).await {
+            tracing::warn!(%attempt, %error, "the controller does not know yet that the result was taken");
+        }
+        let_go(config, attempt, wanted);
+    }
+    Ok(outcome)
+}
+
+/// What became of the result, for the receipt.
+enum Settled {
+    Applied { paths: usize },
+    Conflict { which: Vec<String> },
+    Refused { why: Vec<String> },
+    Failed { reason: String },
+}
+
+/// Brings and applies what a delivered writer left. What could not be applied makes the lane a failed one: who reads
+/// `complete` must find the files.
+pub async fn settle(
+    config: &Config,
+    client: &Client,
+    attempt: AttemptId,
+    worktree: &WorktreeRecord,
+    mut ended: Ended,
+    talk: Talk,
+) -> Ended {
+    let tree: Option<Oid> = ended.receipt["result"]["tree"].as_str().and_then(|text| text.parse().ok());
+    if !status_of(&ended.receipt).is_some_and(Status::delivered) {
+        if tree.is_some() {
+            note(&mut ended.receipt, json!({"outcome": "not-applied"}));
+            talk.say(&format!("what the lane left is kept: laneyard result show {attempt}"));
+        } else {
+            let_go(config, attempt, &worktree.snapshot);
+        }
+        return ended;
+    }
+    let settled = match &tree {
+        Some(tree) if ended.receipt["result"]["keptBy"] == "controller" => {
+            match attempt_to(config, client, attempt, worktree, tree, talk).await {
+                Ok(settled) => settled,
+                Err(error) => Settled::Failed { reason: chain(&error) },
+            }
+        }
+        _ => {
+            let reason = ended.receipt["result"]["reason"].as_str().unwrap_or("the worker sent no result");
+            Settled::Failed { reason: format!("it is still on the worker: {reason}") }
+        }
+    };
+    let hint = format!(
+        "see `laneyard result show {attempt}`, then `laneyard result apply {attempt}` or `laneyard result export {attempt}`"
+    );
+    let (message, noted) = match settled {
+        Settled::Applied { paths } => {
+            talk.say(&format!("{paths} paths changed"));
+            note(&mut ended.receipt, json!({"outcome": "applied", "paths": paths}));
+            return ended;
+        }
+        Settled::Conflict { which } => {
+            let noted = json!({"outcome": "conflict", "conflicts": which.iter().take(NAMED).collect::<Vec<_>>()});
+            (format!("the lane's changes were not applied, since {} moved meanwhile; {hint}", list(&which)), noted)
+        }
+        Settled::Refused { why } => {
+            (format!("the lane's changes were not applied: {}; {hint}", list(&why)), json!({"outcome": "refused"}))
+        }
+        Settled::Failed { reason } => {
+            let noted = json!({"outcome": "failed", "reason": reason});
+            (format!("the lane's changes could not be applied: {reason}; {hint}"), noted)
+        }
+    };
+    crate::cli::output::line(&message);
+    note(&mut ended.receipt, noted);
+    if let Ok(receipt) = Receipt::from_value(&ended.receipt) {
+        ended.receipt = not_applied(receipt, message).to_value();
+    }
+    ended
+}
+
+async fn attempt_to(
+    config: &Config,
+    client: &Client,
+    attempt: AttemptId,
+    worktree: &WorktreeRecord,
+    tree: &Oid,
+    talk: Talk,
+) -> Result<Settled, HomeError> {
+    let brought = bring(config, client, attempt, &worktree.snapshot, tree, talk).await?;
+    let paths = brought.result.changes.len();
+    Ok(match take_in(config, client, attempt, &brought, &worktree.dir, &worktree.snapshot).await? {
+        Outcome::Applied { .. } => Settled::Applied { paths },
+        Outcome::Moved { which } => Settled::Conflict { which },
+        Outcome::Refused { why } => Settled::Refused { why: why.iter().map(ToString::to_string).collect() },
+    })
+}
+
+fn note(receipt: &mut Value, more: Value) {
+    if let (Some(result), Value::Object(more)) = (receipt["result"].as_object_mut(), more) {
+        result.extend(more);
+    }
+}
+
+fn list(names: &[String]) -> String {
+    let shown = names.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > 5 { format!("{shown} and {} more", names.len() - 5) } else { shown }
+}
+
+/// The model did its work and the files are not where the caller looks: no success.
+fn not_applied(mut receipt: Receipt, message: String) -> Receipt {
+    receipt.status = Status::ChildFailed;
+    let message = agent::receipt::cap(&message, 500).to_owned();
+    receipt.error = Some(ReceiptError { message, evidence: String::new() });
+    receipt.failure_phase = Some(FailurePhase::Postprocess);
+    receipt.process_started = true;
+    receipt.workload = None;
+    (receipt.reported_model, receipt.model_verified, receipt.model_evidence) = (None, false, None);
+    (receipt.session_id, receipt.usage, receipt.cost_usd) = (None, None, None);
+    receipt
+}

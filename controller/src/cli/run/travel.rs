@@ -1,0 +1,127 @@
+//! The working directory on its way to the controller, before anything is submitted.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::assignment::{Assignment, CallerPaths};
+use agent::config::Config;
+use agent::ids::AttemptId;
+use agent::shuttle::{Route, Shuttle, ShuttleError};
+use agent::snapshot::transfer::Parcel;
+use agent::snapshot::{Cache, Options, Snapshot, SnapshotError, Unseen, take};
+use agent::wire::snapshot::SnapshotRef;
+use agent::worktree::git::Git;
+use agent::worktree::{WorktreeError, usable_inside};
+
+use crate::cli::output::{Meter, Talk};
+use crate::client::Client;
+
+/// Without any progress for so long the upload is given up.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The working directory cannot travel.
+#[derive(Debug, thiserror::Error)]
+pub enum TravelError {
+    #[error(transparent)]
+    Place(#[from] WorktreeError),
+    #[error("the working directory cannot travel: {0}")]
+    Snapshot(#[from] SnapshotError),
+    #[error("the working directory did not get to the controller, nothing was started: {0}")]
+    Send(#[from] ShuttleError),
+    #[error("`{}` is not UTF-8: a lane elsewhere cannot stand at this path", path.display())]
+    Name { path: PathBuf },
+}
+
+/// The client's own store of objects, beside its other state.
+///
+/// # Errors
+/// It cannot be made.
+pub fn cache(config: &Config) -> Result<Cache, SnapshotError> {
+    Cache::open(&config.state_dir.join("snapshots"), config.snapshot.cache, &Git::new())
+}
+
+/// Takes the snapshot and sends what the controller lacks of it. A writer's stays pinned here until its result is settled.
+///
+/// # Errors
+/// See [`TravelError`]; nothing is left but what makes a later try shorter.
+pub async fn send(
+    config: &Config,
+    client: &Client,
+    assignment: &Assignment,
+    talk: Talk,
+) -> Result<SnapshotRef, TravelError> {
+    let cwd = assignment.paths.real_cwd();
+    usable_inside(&cwd)?;
+    let cache = cache(config)?;
+    let options = Options {
+        refs: config.snapshot.refs.clone(),
+        lfs: config.snapshot.lfs,
+        hidden: hidden(&assignment.paths),
+        ..Options::default()
+    };
+    let taken = take(&cache, &cwd, &options).await?;
+    let snapshot = &taken.snapshot;
+    let root = top(&cwd, snapshot);
+    usable_inside(&root)?;
+    let name = root.into_os_string().into_string().map_err(|path| TravelError::Name { path: path.into() })?;
+    let reference = SnapshotRef {
+        project: snapshot.project.clone(),
+        format: snapshot.format,
+        id: snapshot.id()?.clone(),
+        root: name,
+    };
+    for unseen in snapshot.summary.unseen.iter().take(5) {
+        talk.say(&words(unseen));
+    }
+    let shuttle = Shuttle { transport: client.transport().clone(), route: Route::snapshots(), patience: PATIENCE };
+    let meter = Meter::new("sending the working directory", talk);
+    let line = meter.clone();
+    let tell = Arc::new(move |done, total| line.show(done, total));
+    let parcel = Parcel::snapshot(snapshot)?;
+    let sent = shuttle.send(&taken.lease, &parcel, config.snapshot.history, &(tell as _)).await;
+    meter.clear();
+    let bytes = sent?;
+    if assignment.mode.writes() {
+        taken.lease.pin(&assignment.attempt.to_string())?;
+    }
+    talk.say(&format!("snapshot {} sent: {}", reference.id, bytesize::ByteSize(bytes)));
+    Ok(reference)
+}
+
+/// The attempt needs nothing of this machine's store any more.
+pub fn let_go(config: &Config, attempt: AttemptId, snapshot: &SnapshotRef) {
+    let freed = cache(config).and_then(|cache| {
+        cache.unpin(&snapshot.project, &attempt.to_string())?;
+        cache.evict()
+    });
+    if let Err(error) = freed {
+        tracing::warn!(%error, "the store of snapshots could not be cut to its size");
+    }
+}
+
+fn top(cwd: &Path, snapshot: &Snapshot) -> PathBuf {
+    let below = snapshot.cwd.as_ref().map_or(0, |below| below.as_path().components().count());
+    cwd.ancestors().nth(below).unwrap_or(cwd).to_owned()
+}
+
+/// The lane's own files: reserved by now, and no part of the directory even when they are in it.
+fn hidden(paths: &CallerPaths) -> Vec<PathBuf> {
+    let progress = paths.progress.iter().filter_map(|path| {
+        let path = Path::new(path);
+        Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?))
+    });
+    let fixed = [&paths.canonical.output, &paths.canonical.receipt].map(PathBuf::from);
+    fixed.into_iter().chain(progress).collect()
+}
+
+fn words(unseen: &Unseen) -> String {
+    match unseen {
+        Unseen::Unreadable { path } => format!("`{path}` cannot be read and does not travel"),
+        Unseen::Name { name } => format!("`{name}` leads through Git's own directory and does not travel"),
+        Unseen::Submodule { path } => format!("submodule `{path}` is not checked out and does not travel"),
+        Unseen::LfsContent { path } => format!("the content of `{path}` is not here: its pointer travels"),
+        Unseen::OutsideSparse { files } => format!("{files} files outside the sparse checkout do not travel"),
+        Unseen::Conflicts => "the index has conflicts: the lane sees the files, and nothing as staged".to_owned(),
+    }
+}

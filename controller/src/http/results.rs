@@ -1,0 +1,149 @@
+//! Results up from workers and down to the clients whose attempts they are.
+
+use agent::ids::{AttemptId, WorkerId};
+use agent::snapshot::transfer::{Have, Offer, Ticket};
+use agent::wire::snapshot::{Announce, Arrived, KeepResult, Kept, Let, ResultView};
+use axum::extract::State;
+use axum::response::Response;
+use axum::{Extension, Json};
+use http::StatusCode;
+
+use super::App;
+use super::auth::{Principal, Role};
+use super::error::ApiError;
+use super::request::{Body, Id, Params};
+use super::snapshots::{Incoming, Of, Piece, announced, bytes, depot, held, sweep, uploaded};
+use crate::depot::{Goods, Left};
+use crate::reactor::Refused;
+
+/// Objects of an attempt's result are named by its own project only.
+fn same_project(project: &agent::snapshot::ProjectId, of: &agent::snapshot::ProjectId) -> Result<(), ApiError> {
+    if project == of { Ok(()) } else { Err(ApiError::bad("bad-project", "this is not the attempt's project")) }
+}
+
+pub(super) async fn offer(
+    State(app): State<App>,
+    Id(worker): Id<WorkerId>,
+    Params(of): Params<Of>,
+    Body(offer): Body<Offer>,
+) -> Result<Json<Have>, ApiError> {
+    let (submitter, snapshot) = held(&app, worker, &of).await?;
+    same_project(&offer.project, &snapshot.project)?;
+    Ok(Json(depot(&app)?.answer(&submitter, &offer).await?))
+}
+
+pub(super) async fn announce(
+    State(app): State<App>,
+    Id(worker): Id<WorkerId>,
+    Params(of): Params<Of>,
+    Body(announce): Body<Announce>,
+) -> Result<Json<Arrived>, ApiError> {
+    let (submitter, snapshot) = held(&app, worker, &of).await?;
+    same_project(&announce.project, &snapshot.project)?;
+    announced(&app, &submitter, &announce).await
+}
+
+pub(super) async fn upload(
+    State(app): State<App>,
+    Id(worker): Id<WorkerId>,
+    Params(of): Params<Of>,
+    Params(incoming): Params<Incoming>,
+    body: axum::body::Body,
+) -> Result<Json<Arrived>, ApiError> {
+    let (submitter, snapshot) = held(&app, worker, &of).await?;
+    same_project(&incoming.project, &snapshot.project)?;
+    uploaded(&app, &submitter, &incoming, body).await
+}
+
+pub(super) async fn keep(
+    State(app): State<App>,
+    Id(worker): Id<WorkerId>,
+    Params(of): Params<Of>,
+    Body(KeepResult { result }): Body<KeepResult>,
+) -> Result<Json<ResultView>, ApiError> {
+    let (submitter, snapshot) = held(&app, worker, &of).await?;
+    let depot = depot(&app)?;
+    depot.keep_result(&submitter, of.attempt, &snapshot, &result).await?;
+    Ok(Json(depot.left(of.attempt)?.into()))
+}
+
+/// Which of the worktrees that a worker still has may go.
+pub(super) async fn kept(
+    State(app): State<App>,
+    Id(worker): Id<WorkerId>,
+    Body(Kept { attempts }): Body<Kept>,
+) -> Result<Json<Let>, ApiError> {
+    let depot = depot(&app)?;
+    let reviewed: Vec<AttemptId> = attempts.into_iter().filter(|attempt| depot.is_reviewed(*attempt)).collect();
+    let release = app.supervisor.ask(move |world, _, _| {
+        let theirs = |id: &AttemptId| world.core.attempt(*id).is_some_and(|known| known.worker() == Some(&worker));
+        reviewed.into_iter().filter(theirs).collect()
+    });
+    Ok(Json(Let { release: release.await? }))
+}
+
+/// A result belongs to whoever submitted its attempt; to others it does not exist.
+async fn own(app: &App, principal: &Principal, id: AttemptId) -> Result<(), ApiError> {
+    let submitter =
+        app.supervisor.ask(move |world, _, _| world.core.attempt(id).map(|known| known.submitter().to_owned()));
+    match submitter.await? {
+        Some(submitter) if submitter == principal.name || principal.role == Role::Admin => Ok(()),
+        _ => Err(Refused::NoSuchAttempt(id).into()),
+    }
+}
+
+async fn left(app: &App, principal: &Principal, id: AttemptId) -> Result<Left, ApiError> {
+    own(app, principal, id).await?;
+    Ok(depot(app)?.left(id)?)
+}
+
+pub(super) async fn show(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Id(id): Id<AttemptId>,
+) -> Result<Json<ResultView>, ApiError> {
+    Ok(Json(left(&app, &principal, id).await?.into()))
+}
+
+pub(super) async fn offered(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Id(id): Id<AttemptId>,
+) -> Result<Json<Offer>, ApiError> {
+    let left = left(&app, &principal, id).await?;
+    let goods = Goods::Result(left.result);
+    Ok(Json(depot(&app)?.offered(&left.submitter, &left.snapshot, &goods, true).await?))
+}
+
+pub(super) async fn pack(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Id(id): Id<AttemptId>,
+    Body(have): Body<Have>,
+) -> Result<Json<Ticket>, ApiError> {
+    let left = left(&app, &principal, id).await?;
+    let goods = Goods::Result(left.result);
+    Ok(Json(depot(&app)?.pack(&left.submitter, &left.snapshot, &goods, &have).await?))
+}
+
+pub(super) async fn download(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Id(id): Id<AttemptId>,
+    Params(piece): Params<Piece>,
+) -> Result<Response, ApiError> {
+    let left = left(&app, &principal, id).await?;
+    bytes(&app, &left.submitter, &left.snapshot, &piece).await
+}
+
+/// Taken, or let go: what is kept of it may be removed.
+pub(super) async fn review(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Id(id): Id<AttemptId>,
+) -> Result<StatusCode, ApiError> {
+    own(&app, &principal, id).await?;
+    depot(&app)?.review(id)?;
+    sweep(&app);
+    Ok(StatusCode::NO_CONTENT)
+}
