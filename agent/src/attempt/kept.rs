@@ -11,7 +11,7 @@ use crate::ids::AttemptId;
 use crate::snapshot::Cache;
 
 /// Marker: the attempt is over and its worktree is kept for people.
-const KEPT: &str = "worktree.kept";
+pub const KEPT: &str = "worktree.kept";
 
 /// A worktree of an attempt that is over.
 #[derive(Clone, Debug, PartialEq, Eq)]

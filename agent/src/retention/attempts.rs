@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use super::{Candidate, Item, Kind, Rules, choose};
 use crate::attempt::directory::{AttemptDir, DirectoryError, RELEASED, StateDir};
 use crate::attempt::journal::Journal;
+use crate::attempt::kept::KEPT;
 use crate::event::{Event, EventBody};
 use crate::ids::AttemptId;
 
@@ -93,6 +94,9 @@ fn over_since(state: &StateDir, attempt: AttemptId, path: &Path) -> Option<Syste
 fn over_since_unlocked(path: &Path) -> Option<SystemTime> {
     if !path.join(RELEASED).exists() {
         return None; // its receipt is not delivered
+    }
+    if path.join(KEPT).exists() {
+        return None; // what a writer left waits for somebody to let it go
     }
     // An unreadable journal proves nothing.
     Journal::read(&path.join("journal.jsonl")).ok().filter(|standing| standing.removed)?;

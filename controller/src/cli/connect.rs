@@ -199,6 +199,12 @@ impl Connection {
         &self.client
     }
 
+    /// The typed client.
+    #[must_use]
+    pub const fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Where this machine keeps an attempt's receipt; `None` for a controller's attempts.
     #[must_use]
     pub fn receipt_path(&self, attempt: AttemptId) -> Option<PathBuf> {

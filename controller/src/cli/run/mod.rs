@@ -255,7 +255,9 @@ impl Checked {
             }
             Some(Err(error)) => Err(UsageError(chain(&error))),
             None => {
-                let failed = launcher_failure(&self.assignment, "Error".to_owned(), latch, false);
+                let detail = "the working directory was still on its way".to_owned();
+                let failure = Failure { evidence: "Error".to_owned(), detail, started: false };
+                let failed = launcher_failure(&self.assignment, failure, latch);
                 Ok(Some(settle(failed.to_value(), files.0, files.1)))
             }
         }
