@@ -9,6 +9,7 @@ use agent::retention::{Candidate, Item, Kind, Rules, choose};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::depot::{Depot, DepotError};
 use crate::reactor::retain::on_forget;
 use crate::store::{Store, StoreError};
 use crate::supervisor::{AskError, Supervisor};
@@ -25,6 +26,8 @@ pub enum RetentionError {
     Ask(#[from] AskError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Depot(#[from] DepotError),
 }
 
 /// Retention of one controller.
@@ -35,6 +38,8 @@ pub struct Retention {
     sizes: Mutex<HashMap<AttemptId, u64>>,
     /// One at a time applies the rules.
     applying: tokio::sync::Mutex<()>,
+    /// Results of writers, where they are kept.
+    depot: Option<Depot>,
 }
 
 /// An ended attempt.
@@ -49,7 +54,13 @@ impl Retention {
     /// By these rules.
     #[must_use]
     pub fn new(rules: Rules) -> Self {
-        Self { rules, sizes: Mutex::default(), applying: tokio::sync::Mutex::default() }
+        Self { rules, sizes: Mutex::default(), applying: tokio::sync::Mutex::default(), depot: None }
+    }
+
+    /// Spares attempts whose results nobody has looked at, and takes away results that are reviewed and old.
+    #[must_use]
+    pub fn with_results(self, depot: Depot) -> Self {
+        Self { depot: Some(depot), ..self }
     }
 
     /// Applies the rules from time to time until `shutdown`, and keeps the reserve whole.
@@ -82,15 +93,27 @@ impl Retention {
         dry_run: bool,
     ) -> Result<Vec<Item>, RetentionError> {
         let _one = self.applying.lock().await;
-        let ended = ended(supervisor).await?;
+        let mut ended = ended(supervisor).await?;
+        if let Some(depot) = &self.depot {
+            ended.retain(|attempt| !depot.waits(attempt.id));
+        }
         let items = self.plan(&ended, store).await?;
         if dry_run {
             return Ok(items);
         }
+        let (results, items): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| item.kind == Kind::Results);
         let (whole, logs): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| item.kind == Kind::Receipts);
         let mut gone = Vec::new();
         for some in whole.chunks(BATCH) {
             gone.extend(self.forget(some, supervisor).await?);
+        }
+        // A forgotten attempt leaves no result either.
+        let forgotten = gone.clone();
+        for item in results.into_iter().chain(forgotten) {
+            if let (Some(depot), Ok(id)) = (&self.depot, item.subject.parse()) {
+                depot.remove(id)?;
+                gone.extend(Some(item).filter(|item| item.kind == Kind::Results));
+            }
         }
         for item in logs {
             if let Some(attempt) = ended.iter().find(|ended| ended.id.to_string() == item.subject) {
@@ -103,7 +126,7 @@ impl Retention {
         Ok(gone)
     }
 
-    async fn plan(&self, ended: &[Ended], store: &Store) -> Result<Vec<Item>, StoreError> {
+    async fn plan(&self, ended: &[Ended], store: &Store) -> Result<Vec<Item>, RetentionError> {
         let now = SystemTime::now();
         let mut logs = HashMap::new();
         for attempt in ended {
@@ -126,6 +149,14 @@ impl Retention {
             Some(Candidate { bytes, ..candidate })
         });
         items.extend(choose(Kind::Logs, self.rules.logs, with_logs.collect(), now).0);
+        if let Some(depot) = &self.depot {
+            let reviewed = depot.all_left()?.into_iter().filter(|left| left.reviewed);
+            let old = reviewed.map(|left| {
+                // Its objects belong to its project and are counted there.
+                Candidate { subject: left.attempt.to_string(), since: left.kept_at.into(), bytes: 0 }
+            });
+            items.extend(choose(Kind::Results, self.rules.results, old.collect(), now).0);
+        }
         Ok(items)
     }
 

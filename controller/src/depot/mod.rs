@@ -263,6 +263,12 @@ impl Depot {
         self.results.review(attempt)
     }
 
+    /// True for a result that nobody has looked at; also when that cannot be told.
+    #[must_use]
+    pub fn waits(&self, attempt: AttemptId) -> bool {
+        self.results.look(attempt).map_or(true, |left| left.is_some_and(|left| !left.reviewed))
+    }
+
     /// True once somebody has looked at it.
     #[must_use]
     pub fn is_reviewed(&self, attempt: AttemptId) -> bool {
@@ -295,9 +301,8 @@ impl Depot {
         for pin in pins {
             let Ok(attempt) = pin.holder.parse::<AttemptId>() else { continue };
             let over = ended.get(&attempt).copied().unwrap_or(pin.age > ON_ITS_WAY);
-            let waits = self.results.look(attempt).is_ok_and(|left| left.is_some_and(|left| !left.reviewed));
             if over
-                && !waits
+                && !self.waits(attempt)
                 && let Err(error) = self.cache.unpin(&pin.project, &pin.holder)
             {
                 tracing::warn!(%attempt, %error, "a snapshot could not be let go");

@@ -22,6 +22,7 @@ impl From<RetentionError> for ApiError {
         match failure {
             RetentionError::Ask(failure) => failure.into(),
             RetentionError::Store(failure) => failure.into(),
+            RetentionError::Depot(failure) => failure.into(),
         }
     }
 }

@@ -148,8 +148,9 @@ pub async fn open(config: &ServeConfig) -> Result<Opened, ServeError> {
     let hub = Arc::new(Hub::default());
     let (supervisor, task) = supervisor::restore(store.clone(), Arc::clone(&hub), config.timing).await?;
     let shutdown = CancellationToken::new();
-    let retention = Arc::new(Retention::new(config.retention));
-    let depot = Some(Depot::open(&config.state_dir, config.snapshots)?);
+    let depot = Depot::open(&config.state_dir, config.snapshots)?;
+    let retention = Arc::new(Retention::new(config.retention).with_results(depot.clone()));
+    let depot = Some(depot);
     let app = App { supervisor, store, hub, registry, depot, shutdown, retention };
     Ok(Opened { app, auth, task, _lock: lock })
 }

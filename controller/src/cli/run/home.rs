@@ -163,7 +163,7 @@ pub async fn settle(
             (format!("the lane's changes could not be applied: {reason}; {hint}"), noted)
         }
     };
-    crate::cli::output::line(&message);
+    talk.say(&message);
     note(&mut ended.receipt, noted);
     if let Ok(receipt) = Receipt::from_value(&ended.receipt) {
         ended.receipt = not_applied(receipt, message).to_value();
