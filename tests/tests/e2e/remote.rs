@@ -264,7 +264,7 @@ fn a_failed_writers_worktree_stays_on_the_worker_until_it_is_released() {
     assert_eq!(ended.receipt["result"]["outcome"], "not-applied", "{:#}", ended.receipt["result"]);
     assert!(home.read("half-done").is_none());
     let attempt = ended.receipt["attempt"].as_str().unwrap().to_owned();
-    assert_eq!(worktrees(&world), [attempt.clone()]);
+    assert_eq!(worktrees(&world), std::slice::from_ref(&attempt));
     let shown = home.run(&fleet, &["result", "show", &attempt]);
     assert!(text(&shown).contains("half-done"), "{}", text(&shown));
     let released = home.run(&fleet, &["result", "release", &attempt]);
