@@ -116,6 +116,7 @@ fn configured(root: &std::path::Path, config: &str) -> LocalRunner {
         images: BTreeMap::new(),
         pull: PullPolicy::Never,
         instances: config.instances,
+        supply: None,
     };
     LocalRunner(Worker::new(deps, agent::wire::worker::WorkerFacts::default()))
 }
