@@ -75,6 +75,9 @@ pub fn controller(
     proof: Proof,
 ) -> Result<Option<ControllerAddress>, UsageError> {
     match (url, configured) {
+        (Some(url), Some(configured)) if configured.url == url.trim_end_matches('/') => {
+            Ok(Some(ControllerAddress { proof: proof.or(configured.proof), url: configured.url }))
+        }
         (Some(url), _) => Ok(Some(ControllerAddress::new(&url, proof))),
         (None, Some(configured)) => {
             Ok(Some(ControllerAddress { proof: proof.or(configured.proof), url: configured.url }))

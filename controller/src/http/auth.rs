@@ -135,6 +135,7 @@ pub(super) async fn authenticate(State(auth): State<Auth>, mut request: Request,
                 None => next.run(request).await,
                 Some(grant) => {
                     Span::current().record("credential", &grant.id);
+                    request.extensions_mut().insert(grant.clone());
                     let request = request.map(|body| guard(body, &grant));
                     next.run(request).await.map(|body| guard(body, &grant))
                 }

@@ -8,8 +8,8 @@ use agent::wire::error::code;
 use agent::wire::identity::{
     CreateCredential, CreatedCredential, CredentialView, Issued, Join, Kind, Renew, RevokedWorker, Role,
 };
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use http::StatusCode;
 use tracing::{info, warn};
 
@@ -19,7 +19,7 @@ use super::auth::refuse;
 use super::error::{ApiError, full};
 use super::request::{Body, Id, Paging, Params};
 use crate::identity::authority::{AuthorityError, Signed};
-use crate::identity::{Authority, RegistryError};
+use crate::identity::{Authority, Grant, RegistryError};
 
 /// Longest name of a credential, in bytes.
 const NAME_LIMIT: usize = 100;
@@ -99,9 +99,11 @@ pub(super) async fn join(State(app): State<App>, Body(join): Body<Join>) -> Resu
 pub(super) async fn renew(
     State(app): State<App>,
     Id(worker): Id<WorkerId>,
+    shown: Option<Extension<Grant>>,
     Body(renew): Body<Renew>,
 ) -> Result<Json<Issued>, ApiError> {
-    let (view, signed) = app.registry.renew(&worker, &renew.csr).await?;
+    let shown = shown.as_ref().map(|Extension(grant)| grant.id.as_str());
+    let (view, signed) = app.registry.renew(&worker, &renew.csr, shown).await?;
     info!(%worker, credential = view.id, "renewed a certificate");
     Ok(Json(issued(view, signed, app.registry.authority()?)))
 }

@@ -14,6 +14,9 @@ use super::credential::{Credential, Use, id_of, random, secret};
 use super::registry::{Denied, Registry, RegistryError, expired, revoked};
 use crate::store::StoreError;
 
+/// Certificates of one worker that count at the same time, at most.
+const CERTIFICATES: usize = 8;
+
 impl Registry {
     async fn keep(&self, credentials: Vec<Credential>) -> Result<(), StoreError> {
         self.store.keep_credentials(&credentials).await?;
@@ -114,6 +117,7 @@ impl Registry {
         }
         let (credential, signed) = self.sign(Role::Worker, worker.as_str(), request, None)?;
         let view = credential.view(now);
+        self.make_room(worker, None).await?;
         self.keep(vec![token, credential]).await?;
         info!(%worker, credential = view.id, "a worker joined");
         Ok((view, signed))
@@ -153,12 +157,38 @@ impl Registry {
         Ok(ids)
     }
 
-    /// The next certificate of a worker that shows a good one.
+    /// The next certificate of a worker that shows a good one, the credential `shown`.
     ///
     /// # Errors
     /// See [`RegistryError`].
-    pub async fn renew(&self, worker: &WorkerId, request: &str) -> Result<(CredentialView, Signed), RegistryError> {
-        self.make_certificate(Role::Worker, worker.as_str(), request, None).await
+    pub async fn renew(
+        &self,
+        worker: &WorkerId,
+        request: &str,
+        shown: Option<&str>,
+    ) -> Result<(CredentialView, Signed), RegistryError> {
+        let (credential, signed) = self.sign(Role::Worker, worker.as_str(), request, None)?;
+        let view = credential.view(OffsetDateTime::now_utc());
+        let _changing = self.changing.lock().await;
+        self.make_room(worker, shown).await?;
+        self.keep(vec![credential]).await?;
+        Ok((view, signed))
+    }
+
+    /// Forgets the oldest certificates of a worker that has asked too often, but not the one that it uses.
+    async fn make_room(&self, worker: &WorkerId, shown: Option<&str>) -> Result<(), StoreError> {
+        let now = OffsetDateTime::now_utc();
+        let mut others = self.select(|known| {
+            let counts = is_workers(known, worker.as_str()) && known.standing(now) == Standing::Active;
+            counts && Some(known.id.as_str()) != shown
+        });
+        others.sort_by_key(|known| known.created_at);
+        let surplus = (others.len() + 2).saturating_sub(CERTIFICATES);
+        let old: Vec<String> = others.into_iter().take(surplus).map(|known| known.id).collect();
+        self.store.forget_credentials(&old).await?;
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        old.iter().for_each(|id| table.forget(id));
+        Ok(())
     }
 
     /// Ends one credential now. Revoking it again changes nothing.

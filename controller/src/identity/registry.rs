@@ -114,6 +114,13 @@ impl Table {
         }
         self.by_id.insert(credential.id.clone(), Known { credential, revoked });
     }
+
+    pub(super) fn forget(&mut self, id: &str) {
+        if let Some(Known { credential, revoked }) = self.by_id.remove(id) {
+            self.certificates.remove(&credential.digest);
+            revoked.cancel();
+        }
+    }
 }
 
 /// The register.

@@ -151,6 +151,21 @@ async fn tokens_and_revocations_outlive_the_controller() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_renews_without_end_fills_nothing_and_keeps_what_it_uses() {
+    let secure = Secure::start();
+    let (_home, identity) = secure.join("w1").await;
+    let w1 = secure.with(identity.credentials);
+    let csr = agent::identity::signing_request("w1", &rcgen::KeyPair::generate().unwrap()).unwrap();
+    for _ in 0..30 {
+        let renew = Call::post("/v1/workers/w1/certificate", &json!({"csr": csr})).unwrap();
+        w1.json::<Value>(renew).await.unwrap();
+    }
+    let page: Value = secure.admin().json(Call::get("/v1/credentials?limit=500")).await.unwrap();
+    let all = page["items"].as_array().unwrap();
+    assert_eq!(all.iter().filter(|view| view["name"] == "w1").count(), 8, "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn of_many_joins_with_one_token_one_worker_gets_in() {
     let secure = Arc::new(Secure::start());
     let (_, secret) = secure.create(Kind::Join, Role::Worker, "", None).await;

@@ -31,6 +31,18 @@ fn flags_that_are_wrong_are_named() {
 }
 
 #[test]
+fn a_credential_for_no_controller_is_refused() {
+    for flag in ["--token-file", "--ca", "--client-cert", "--client-key"] {
+        let desk = Desk::new();
+        let before = desk.files();
+        let seen = desk.run("laneyard", &format!("run {LANE} {flag} prompt.md"));
+        assert_eq!(seen.code(), 64, "{flag}\n{}", seen.err());
+        assert!(seen.err().contains("no controller: name it with --controller"), "{}", seen.err());
+        assert_eq!(desk.files(), before, "{flag}");
+    }
+}
+
+#[test]
 fn routes_that_the_runner_must_not_take_are_refused() {
     refused(&lane_with("--parent", "claude"), "native to parent");
     let codex = lane_with("--provider", "codex");
