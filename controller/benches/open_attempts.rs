@@ -6,12 +6,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a benchmark prints, or stops")]
 
-use std::collections::{BTreeMap, HashMap};
+mod lane;
+
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use agent::assignment::{Assignment, CallerPaths, CanonicalPaths, Limits};
-use agent::descriptor::{Contract, Effort, InnerSandbox, Mode, Parent, Provider};
 use agent::event::{Event, EventBody, Phase};
 use agent::ids::{AttemptId, WorkerId};
 use agent::transport::{Call, Transport};
@@ -33,45 +33,13 @@ use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use lane::{assignment, percentile};
+
 const WORKERS: u32 = 100;
 /// Submissions under way at the same time.
 const SUBMITTERS: usize = 8;
 
 type Offered = Arc<Mutex<HashMap<AttemptId, Instant>>>;
-
-fn assignment() -> Assignment {
-    let text = |text: &str| text.to_owned();
-    let canonical = CanonicalPaths { cwd: text("/src"), output: text("/out/answer"), receipt: text("/out/receipt") };
-    Assignment {
-        attempt: AttemptId::generate(),
-        execution_id: text("/out/receipt"),
-        parent: Parent::Claude,
-        provider: Provider::Codex,
-        model: text("gpt-5"),
-        effort: Effort::High,
-        mode: Mode::ReadOnly,
-        contract: Contract::Legacy,
-        api_spend: None,
-        paths: CallerPaths {
-            cwd: text("/src"),
-            prompt: text("/in/prompt"),
-            output: text("/out/answer"),
-            receipt: text("/out/receipt"),
-            progress: None,
-            canonical,
-        },
-        prompt: vec![b'x'; 4000],
-        started_at: time::OffsetDateTime::now_utc(),
-        timeout_ms: None,
-        instance: None,
-        environment: BTreeMap::new(),
-        image: None,
-        limits: Limits::default(),
-        inner_sandbox: InnerSandbox::Prefer,
-        extra_hosts: Vec::new(),
-        snapshot: None,
-    }
-}
 
 /// A worker that claims what it is offered, says that it started, and says no more.
 async fn worker(transport: Transport, name: WorkerId, capacity: u32, offered: Offered) {
@@ -102,12 +70,6 @@ async fn worker(transport: Transport, name: WorkerId, capacity: u32, offered: Of
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
-}
-
-fn percentile(sorted: &[Duration], part: f64) -> Duration {
-    let last = sorted.len().saturating_sub(1);
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a rank")]
-    sorted[((last as f64) * part) as usize]
 }
 
 #[tokio::main]
