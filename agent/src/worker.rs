@@ -230,7 +230,7 @@ fn retain(state: &StateDir, rules: &Rules) {
         Ok(items) => items,
         Err(error) => return tracing::warn!(%error, "retention was not applied"),
     };
-    for item in items {
+    for item in items.into_iter().filter(|item| !item.kept) {
         match attempts::remove(state, &item) {
             Ok(true) => {
                 tracing::info!(attempt = item.subject, kind = item.kind.as_str(), reason = item.reason, "removed");

@@ -32,14 +32,14 @@ impl Gc {
     /// # Errors
     /// The state directory cannot be listed, or the controller cannot be asked.
     pub async fn run(self, config: &Config) -> anyhow::Result<ExitCode> {
-        let (here, whole) = self.here(config)?;
-        let mut all: Vec<(&str, Item)> = here.into_iter().map(|item| ("here", item)).collect();
-        all.extend(self.images(config).await?.into_iter().map(|item| ("here", item)));
+        let (mut here, whole) = self.here(config)?;
+        here.extend(self.images(config).await?);
+        // What went is told, whatever the controller says then.
+        self.show("here", &here)?;
         if config.controller.is_some() {
             let collected = connect::remote(config)?.collect(self.dry_run).await?;
-            all.extend(collected.items.into_iter().map(|item| ("controller", item)));
+            self.show("controller", &collected.items)?;
         }
-        self.show(&all)?;
         Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
     }
 
@@ -56,6 +56,10 @@ impl Gc {
         attempts::sweep(&state);
         let (mut gone, mut whole) = (Vec::new(), true);
         for item in planned {
+            if item.kept {
+                gone.push(item);
+                continue;
+            }
             match attempts::remove(&state, &item) {
                 Ok(true) => gone.push(item),
                 Ok(false) => {}
@@ -85,15 +89,15 @@ impl Gc {
         Ok(gone)
     }
 
-    fn show(&self, all: &[(&str, Item)]) -> anyhow::Result<()> {
+    fn show(&self, place: &str, all: &[Item]) -> anyhow::Result<()> {
         if self.json {
-            for (place, item) in all {
+            for item in all {
                 let mut value = serde_json::to_value(item)?;
                 value["place"] = json!(place);
                 output::data(&value.to_string());
             }
         } else if !all.is_empty() {
-            output::raw(&columns(&all.iter().map(|(place, item)| self.row(place, item)).collect::<Vec<_>>()));
+            output::raw(&columns(&all.iter().map(|item| self.row(place, item)).collect::<Vec<_>>()));
         }
         Ok(())
     }

@@ -147,3 +147,27 @@ async fn a_second_controller_on_the_same_directory_and_an_open_token_file_are_re
     let error = start(config).await.unwrap_err();
     assert!(error.to_string().contains("chmod 600"), "{error}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_submission_that_got_no_answer_is_sent_again_until_the_controller_is_back_and_counts_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut served = Served::start(dir.path(), "127.0.0.1:0", quick());
+    let address = served.address.trim_start_matches("http://").to_owned();
+    let client = served.client();
+    served.kill();
+    let (id, submit) = submission();
+    let lost = async {
+        while client.health().await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon(lost).await;
+    let submitting = tokio::spawn({
+        let (client, submit) = (client.clone(), submit.clone());
+        async move { client.submit(&submit).await }
+    });
+    let _served = Served::start(dir.path(), &address, quick());
+    assert_eq!(soon(submitting).await.unwrap().unwrap().attempt, id);
+    client.submit(&submit).await.unwrap();
+    assert_eq!(client.attempts(None, 10).await.unwrap().items.len(), 1);
+}
