@@ -9,7 +9,7 @@ use agent::retention::{Candidate, Item, Kind, Rules, choose};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::depot::{Depot, DepotError};
+use crate::depot::{Depot, DepotError, Left};
 use crate::reactor::retain::on_forget;
 use crate::store::{Store, StoreError};
 use crate::supervisor::{AskError, Supervisor};
@@ -74,7 +74,7 @@ impl Retention {
                 () = shutdown.cancelled() => return,
                 _ = fill.tick() => store.fill_reserve(),
                 _ = due.tick() => match self.apply(supervisor, store, false).await {
-                    Ok(items) if items.is_empty() => {}
+                    Ok(items) if items.iter().all(|item| item.kept) => {}
                     Ok(items) => info!(items = items.len(), "retention took away what is over"),
                     Err(failure) => warn!(%failure, "retention was not applied"),
                 },
@@ -101,6 +101,7 @@ impl Retention {
         if dry_run {
             return Ok(items);
         }
+        let (kept, items): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| item.kept);
         let (results, items): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| item.kind == Kind::Results);
         let (whole, logs): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| item.kind == Kind::Receipts);
         let mut gone = Vec::new();
@@ -123,6 +124,8 @@ impl Retention {
             }
         }
         store.compact(&answers(supervisor).await?).await?;
+        gone.extend(kept);
+        gone.sort_by_key(|item| (item.kept, item.kind));
         Ok(gone)
     }
 
@@ -150,13 +153,17 @@ impl Retention {
         });
         items.extend(choose(Kind::Logs, self.rules.logs, with_logs.collect(), now).0);
         if let Some(depot) = &self.depot {
-            let reviewed = depot.all_left()?.into_iter().filter(|left| left.reviewed);
-            let old = reviewed.map(|left| {
-                // Its objects belong to its project and are counted there.
-                Candidate { subject: left.attempt.to_string(), since: left.kept_at.into(), bytes: 0 }
-            });
-            items.extend(choose(Kind::Results, self.rules.results, old.collect(), now).0);
+            let (reviewed, waiting): (Vec<_>, Vec<_>) = depot.all_left()?.into_iter().partition(|left| left.reviewed);
+            // Its objects belong to its project and are counted there.
+            let candidate =
+                |left: Left| Candidate { subject: left.attempt.to_string(), since: left.kept_at.into(), bytes: 0 };
+            let old = |some: Vec<Left>| {
+                choose(Kind::Results, self.rules.results, some.into_iter().map(candidate).collect(), now).0
+            };
+            items.extend(old(reviewed));
+            items.extend(old(waiting).into_iter().map(Item::waits_for_review));
         }
+        items.sort_by_key(|item| (item.kept, item.kind));
         Ok(items)
     }
 

@@ -126,8 +126,6 @@ pub struct RawRetention {
     #[serde(default)]
     pub worktrees: RawKeep,
     #[serde(default)]
-    pub blobs: RawKeep,
-    #[serde(default)]
     pub images: RawKeep,
 }
 

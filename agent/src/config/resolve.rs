@@ -276,7 +276,6 @@ impl Place<'_> {
             receipts: keep(&raw.receipts, standard.receipts),
             results: keep(&raw.results, standard.results),
             worktrees: keep(&raw.worktrees, standard.worktrees),
-            blobs: keep(&raw.blobs, standard.blobs),
             images: keep(&raw.images, standard.images),
         })
     }

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use super::{Candidate, Item, Kind, Rules, choose};
 use crate::attempt::directory::{AttemptDir, DirectoryError, RELEASED, StateDir};
 use crate::attempt::journal::Journal;
-use crate::attempt::kept::KEPT;
+use crate::attempt::kept::{self, KEPT};
 use crate::event::{Event, EventBody};
 use crate::ids::AttemptId;
 
@@ -46,6 +46,13 @@ pub fn plan(state: &StateDir, rules: &Rules, now: SystemTime) -> Result<Vec<Item
         (!path.join(TRIMMED).exists()).then_some(Candidate { bytes, ..candidate })
     });
     items.extend(choose(Kind::Logs, rules.logs, with_logs.collect(), now).0);
+    let left = kept::list(state)?.into_iter().map(|left| Candidate {
+        subject: left.attempt.to_string(),
+        since: now - left.age,
+        bytes: kept::size(&left.path),
+    });
+    let old = choose(Kind::Worktrees, rules.worktrees, left.collect(), now).0;
+    items.extend(old.into_iter().map(Item::waits_for_review));
     Ok(items)
 }
 

@@ -19,10 +19,8 @@ pub enum Kind {
     Receipts,
     /// A writer's result that somebody has reviewed.
     Results,
-    /// A working directory that a failed writer left on a worker.
+    /// A working directory that a failed writer left on a worker. It goes with its review; old ones are only listed.
     Worktrees,
-    /// Content of snapshots.
-    Blobs,
     /// An image of a provider's CLI that is not current and that no container uses.
     Images,
 }
@@ -36,7 +34,6 @@ impl Kind {
             Self::Receipts => "receipts",
             Self::Results => "results",
             Self::Worktrees => "worktrees",
-            Self::Blobs => "blobs",
             Self::Images => "images",
         }
     }
@@ -60,7 +57,6 @@ pub struct Rules {
     pub receipts: Keep,
     pub results: Keep,
     pub worktrees: Keep,
-    pub blobs: Keep,
     pub images: Keep,
 }
 
@@ -76,7 +72,6 @@ impl Default for Rules {
             receipts: keep(90, Some(5 * GIB)),
             results: keep(30, Some(10 * GIB)),
             worktrees: keep(14, Some(20 * GIB)),
-            blobs: keep(14, Some(20 * GIB)),
             images: keep(30, None),
         }
     }
@@ -91,7 +86,6 @@ impl Rules {
             Kind::Receipts => self.receipts,
             Kind::Results => self.results,
             Kind::Worktrees => self.worktrees,
-            Kind::Blobs => self.blobs,
             Kind::Images => self.images,
         }
     }
@@ -109,6 +103,15 @@ pub struct Item {
     /// It stays, whatever its age: nobody has reviewed it.
     #[serde(default)]
     pub kept: bool,
+}
+
+impl Item {
+    /// It is old enough to go, and stays: nobody has looked at it.
+    #[must_use]
+    pub fn waits_for_review(self) -> Self {
+        let reason = format!("{}, but nobody has reviewed or released it: laneyard result show", self.reason);
+        Self { reason, kept: true, ..self }
+    }
 }
 
 /// Something that may go.

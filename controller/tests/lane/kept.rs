@@ -63,6 +63,24 @@ fn an_undelivered_receipt_and_a_client_that_still_wants_something_keep_an_attemp
 }
 
 #[test]
+fn what_a_writer_left_and_nobody_released_is_listed_and_stays_at_every_age() {
+    let desk = Desk::new();
+    let id = ended(&desk);
+    let attempt = desk.path(&format!("state/attempts/{id}"));
+    std::fs::create_dir(attempt.join("worktree")).unwrap();
+    std::fs::write(attempt.join("worktree/work.txt"), "unreviewed").unwrap();
+    std::fs::write(attempt.join("worktree.kept"), "worker").unwrap();
+    let rules = "worktrees = { age = \"0s\" }\nreceipts = { age = \"0s\" }";
+    let planned = with_rules(&desk, rules, &format!("gc --dry-run --json {NO_ENGINE}"));
+    let item: Value = serde_json::from_str(planned.out().trim()).unwrap();
+    assert_eq!((&item["kind"], &item["kept"]), (&json!("worktrees"), &json!(true)));
+    let done = with_rules(&desk, rules, &format!("gc --json {NO_ENGINE}"));
+    assert_eq!((done.code(), done.out()), (0, planned.out()));
+    assert!(with_rules(&desk, rules, &format!("gc {NO_ENGINE}")).out().starts_with("kept  worktrees  "));
+    assert_eq!(std::fs::read_to_string(attempt.join("worktree/work.txt")).unwrap(), "unreviewed");
+}
+
+#[test]
 fn a_rule_that_makes_no_sense_is_refused_with_its_place() {
     let desk = Desk::new();
     for (rules, said) in [("logs = { age = \"soon\" }", "`soon` is no age"), ("every = \"0s\"", "retention.every")] {
