@@ -122,12 +122,13 @@ pub async fn offer(lease: &Lease, parcel: &Parcel) -> Result<Offer, SnapshotErro
     Ok(Offer { project, format, want, known: known.into_iter().collect() })
 }
 
-/// What this side has of an offer.
+/// What this side has of an offer, and of what was received lately: files that are in no commit are found by that alone.
 ///
 /// # Errors
 /// Git refuses.
 pub async fn answer(lease: &Lease, offer: &Offer) -> Result<Have, SnapshotError> {
-    let asked: BTreeSet<&Oid> = offer.want.iter().chain(&offer.known).collect();
+    let known = received(lease);
+    let asked: BTreeSet<&Oid> = offer.want.iter().chain(&offer.known).chain(&known).collect();
     let stdin: String = asked.iter().map(|oid| format!("{oid}\n")).collect();
     let args = ["cat-file", "--batch-check=%(objectname) %(objecttype)"];
     let text = lease.repo().ask(&args, stdin.as_bytes()).await?;
@@ -146,20 +147,42 @@ pub async fn pack(lease: &Lease, parcel: &Parcel, have: &Have, depth: History) -
     let own = view(lease, &[], &scratch.path().join("own"))?;
     let mut shallow = history::cut(&own, parcel.base.as_ref(), &parcel.tips, depth).await?;
     let own_cut = shallow_of(&own.git_dir);
-    let hidden: Vec<Oid> = have.shallow.iter().chain(&shallow).cloned().collect();
+    let mut hidden: Vec<Oid> = have.shallow.iter().chain(&shallow).cloned().collect();
+    // Only in a shallow repository does Git look into the trees of everything that is there already.
+    hidden.push(Oid::from_raw(&vec![0xff; lease.format().raw_len()]));
     let repo = view(lease, &hidden, &scratch.path().join("cut"))?;
     // The user's own clone may be shallow: the other side must know where.
     shallow.extend(own_cut);
     shallow.sort();
     shallow.dedup();
     let mut revisions: String = parcel.want.iter().map(|oid| format!("{oid}\n")).collect();
-    have.objects.iter().for_each(|oid| revisions.push_str(&format!("^{oid}\n")));
+    let theirs = known_here(&own, &have.objects).await?;
+    theirs.iter().for_each(|oid| revisions.push_str(&format!("^{oid}\n")));
     let args = ["pack-objects", "--revs", "--thin", "--stdout", "--delta-base-offset", "-q"];
     let path = scratch.path().join("pack");
     let (sha256, bytes) = run_pack(&repo, &args, revisions.as_bytes(), &path).await?;
     let kept = lease.dir().join("outgoing").join(format!("{sha256}.pack"));
     std::fs::rename(&path, &kept).map_err(io(&kept))?;
     Ok(Packed { ticket: Ticket { sha256, bytes, want: parcel.want.clone(), shallow }, path: kept })
+}
+
+/// Those that this side knows too.
+async fn known_here(repo: &Repo, objects: &[Oid]) -> Result<Vec<Oid>, SnapshotError> {
+    let stdin: String = objects.iter().map(|oid| format!("{oid}\n")).collect();
+    let text = repo.ask(&["cat-file", "--batch-check=%(objectname) %(objecttype)"], stdin.as_bytes()).await?;
+    let text = String::from_utf8_lossy(&text);
+    let found = text.lines().filter(|line| !line.ends_with(" missing")).filter_map(|line| line.split(' ').next());
+    found.map(str::parse).collect()
+}
+
+const RECEIVED: &str = "received";
+/// Names kept of what was sent or received.
+const KEPT: usize = 32;
+
+/// Names of what came in lately, newest first.
+fn received(lease: &Lease) -> Vec<Oid> {
+    let text = std::fs::read_to_string(lease.dir().join(RECEIVED)).unwrap_or_default();
+    text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
 async fn run_pack(repo: &Repo, args: &[&str], stdin: &[u8], to: &Path) -> Result<(String, u64), SnapshotError> {
@@ -218,7 +241,6 @@ impl Packed {
     /// # Errors
     /// The disk refuses.
     pub fn delivered(self, lease: &Lease) -> Result<(), SnapshotError> {
-        const KEPT: usize = 32;
         let path = lease.dir().join("sent");
         let before = std::fs::read_to_string(&path).unwrap_or_default();
         let first = self.ticket.want.first().map(ToString::to_string);
@@ -319,6 +341,10 @@ async fn install(lease: &Lease, ticket: &Ticket, pack: &Path) -> Result<(), Snap
         let to = lease.objects().join("pack").join(file.file_name().unwrap_or_default());
         std::fs::rename(&file, &to).map_err(io(to))?;
     }
+    let before = received(lease);
+    let names = ticket.want.iter().take(1).chain(&before).take(KEPT);
+    let text: String = names.map(|oid| format!("{oid}\n")).collect();
+    write_beside(&lease.dir().join(RECEIVED), text.as_bytes())?;
     drop(lock);
     Ok(())
 }

@@ -203,3 +203,11 @@ async fn a_worker_gets_the_snapshots_of_attempts_that_it_holds_and_no_others() {
     let unknown = served.client().result(AttemptId::generate()).await.unwrap_err();
     assert!(matches!(unknown, agent::transport::CallError::Refused { status: StatusCode::NOT_FOUND, .. }), "{unknown}");
 }
+
+#[test]
+fn an_assignment_of_an_older_client_is_read_as_before() {
+    let text = serde_json::to_value(assignment()).unwrap();
+    assert!(text.get("snapshot").is_none(), "nothing new is said where nothing travels: {text}");
+    let read: agent::assignment::Assignment = serde_json::from_value(text).unwrap();
+    assert_eq!(read.snapshot, None);
+}

@@ -276,6 +276,32 @@ fn a_failed_writers_worktree_stays_on_the_worker_until_it_is_released() {
     fleet.end();
 }
 
+#[test]
+fn lanes_of_one_directory_that_start_together_do_not_get_into_each_others_way() {
+    let world = World::on(Engine::Docker);
+    let home = Home::new(&world);
+    let fleet = Fleet::start(&world);
+    let look = || Cli::Codex.shell("cat README.md");
+    let start = |_| home.lane(&fleet, Cli::Codex).step(look()).says("{{last_result}}").start();
+    let running: Vec<_> = (0..3).map(start).collect();
+    for lane in running {
+        let ended = lane.wait();
+        ended.assert("complete", 0);
+        assert!(ended.answer().contains("# far away"), "{}", ended.answer());
+    }
+    fleet.end();
+    assert!(worktrees(&world).is_empty());
+}
+
+#[test]
+fn a_directory_that_cannot_stand_at_its_own_path_is_refused_before_anything_exists() {
+    let world = World::on(Engine::Docker);
+    let fleet = Fleet::start(&world);
+    let ended = fleet.lane(Cli::Codex).cwd("/usr/share").says("never").run();
+    assert_eq!((ended.code, ended.output.as_ref(), &ended.receipt), (Some(64), None, &Value::Null), "{}", ended.stderr);
+    assert!(ended.stderr.contains("/usr is the image's own inside the container"), "{}", ended.stderr);
+}
+
 /// One test for each point at which the agent is killed.
 macro_rules! agent_killed {
     ($($name:ident = $point:literal),+ $(,)?) => {
