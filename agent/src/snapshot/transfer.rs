@@ -147,9 +147,7 @@ pub async fn pack(lease: &Lease, parcel: &Parcel, have: &Have, depth: History) -
     let own = view(lease, &[], &scratch.path().join("own"))?;
     let mut shallow = history::cut(&own, parcel.base.as_ref(), &parcel.tips, depth).await?;
     let own_cut = shallow_of(&own.git_dir);
-    let mut hidden: Vec<Oid> = have.shallow.iter().chain(&shallow).cloned().collect();
-    // Only in a shallow repository does Git look into the trees of everything that is there already.
-    hidden.push(Oid::from_raw(&vec![0xff; lease.format().raw_len()]));
+    let hidden: Vec<Oid> = have.shallow.iter().chain(&shallow).cloned().collect();
     let repo = view(lease, &hidden, &scratch.path().join("cut"))?;
     // The user's own clone may be shallow: the other side must know where.
     shallow.extend(own_cut);
@@ -157,7 +155,14 @@ pub async fn pack(lease: &Lease, parcel: &Parcel, have: &Have, depth: History) -
     shallow.dedup();
     let mut revisions: String = parcel.want.iter().map(|oid| format!("{oid}\n")).collect();
     let theirs = known_here(&own, &have.objects).await?;
-    theirs.iter().for_each(|oid| revisions.push_str(&format!("^{oid}\n")));
+    let carriers = [received(lease), sent(lease)].concat();
+    for oid in &theirs {
+        revisions.push_str(&format!("^{oid}\n"));
+        if carriers.contains(oid) {
+            // Git itself looks only into the trees of ancestors; what is in no commit is in these.
+            revisions.push_str(&format!("^{oid}^{{tree}}\n"));
+        }
+    }
     let args = ["pack-objects", "--revs", "--thin", "--stdout", "--delta-base-offset", "-q"];
     let path = scratch.path().join("pack");
     let (sha256, bytes) = run_pack(&repo, &args, revisions.as_bytes(), &path).await?;
@@ -181,7 +186,16 @@ const KEPT: usize = 32;
 
 /// Names of what came in lately, newest first.
 fn received(lease: &Lease) -> Vec<Oid> {
-    let text = std::fs::read_to_string(lease.dir().join(RECEIVED)).unwrap_or_default();
+    names(&lease.dir().join(RECEIVED))
+}
+
+/// Names of what was sent lately, newest first.
+fn sent(lease: &Lease) -> Vec<Oid> {
+    names(&lease.dir().join("sent"))
+}
+
+fn names(path: &Path) -> Vec<Oid> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
