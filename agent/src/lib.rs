@@ -27,6 +27,7 @@ pub mod doctor; // checks of this machine, as data
 pub mod attempt; // the state machine that joins them
 pub mod retention; // how long what is over is kept
 pub mod identity; // who this worker is: joined once, renewed for ever
+pub mod sole; // one agent a state directory
 pub mod link; // our side of the connection to the controller
 pub mod worker; // accepts, drives, adopts, sweeps
 pub mod run; // `laneyard-agent run`: wiring only

@@ -1,5 +1,6 @@
 //! `laneyard-agent`: the worker side as a process of its own. Parses, starts logging, calls the library.
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use agent::run::Cli;
@@ -14,7 +15,8 @@ fn main() -> ExitCode {
     }
     let cli = Cli::parse();
     let filter = EnvFilter::try_from_env("LANEYARD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    lines.with_ansi(std::io::stderr().is_terminal()).init();
     match agent::run::main(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

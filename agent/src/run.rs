@@ -20,6 +20,7 @@ use crate::ids::{InstanceId, WorkerId};
 use crate::link;
 use crate::retention::Rules;
 use crate::snapshot::Cache;
+use crate::sole::Sole;
 use crate::transport::{Endpoint, Fingerprint, Token, Transport};
 use crate::wire::worker::{InstanceFacts, WorkerFacts};
 use crate::worker::{LocalRunner, Worker};
@@ -195,6 +196,7 @@ impl Run {
         let state_dir = self.state_dir.as_ref().unwrap_or(&config.state_dir);
         let Way { transport, name, identity } = self.way(&config, state_dir)?;
         let state = StateDir::open(state_dir)?;
+        let _sole = Sole::claim(state.root())?;
         let engine = EngineSource::new(self.engine.or(config.engine), Surroundings::from_env());
         // A worker without an engine would only collect attempts that fail.
         let found = engine.get().await?;

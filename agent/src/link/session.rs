@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -17,6 +17,8 @@ use crate::wire::error::code;
 use crate::wire::paths;
 use crate::wire::worker::{Heartbeat, LeaseRef, Register, Registered};
 
+/// A registration that lasted so long was not taken away by another agent of the same name.
+const SETTLED: Duration = Duration::from_secs(5);
 /// Waits between tries: doubled from the first to the last.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
 /// How often the worker is asked for attempts that came to it by themselves (adopted ones).
@@ -104,7 +106,7 @@ pub async fn run(
             Ok(registered) => {
                 info!(%worker, session = %id, held = register.held.len(), "registered");
                 known = true;
-                backoff.reset();
+                let began = Instant::now();
                 let session = Arc::new(Session {
                     transport: transport.clone(),
                     runner: Arc::clone(&runner),
@@ -116,6 +118,12 @@ pub async fn run(
                     shipping: Mutex::default(),
                 });
                 session.live(&registered).await?;
+                // Another agent under the same name would take it back at once: not as fast as the machine can.
+                if began.elapsed() >= SETTLED {
+                    backoff.reset();
+                } else if !backoff.pause(&shutdown).await {
+                    break;
+                }
             }
             Err(source) if !known && !source.is_passing() => return Err(LinkError::Refused { worker, source }),
             Err(error) => warn!(%worker, %error, "cannot register, trying again"),

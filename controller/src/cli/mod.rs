@@ -29,7 +29,7 @@ pub mod worker;
 pub mod workers;
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
 use agent::config::Environment;
@@ -98,7 +98,7 @@ pub fn lane_main(name: &str, mut words: Vec<OsString>) -> ExitCode {
         return agent::egress::main(words.into_iter().skip(1));
     }
     let compatible = name == "pstack-runner";
-    log(compatible);
+    log(compatible, words.first().is_some_and(|word| word == "serve"));
     let environment = environment();
     let first = words.first().and_then(|word| word.to_str());
     match (compatible, first) {
@@ -211,12 +211,18 @@ fn environment() -> Environment {
         .collect()
 }
 
-/// Log lines on stderr, if `LANEYARD_LOG` asks for them; never as `pstack-runner`, whose stderr is a receipt.
-fn log(compatible: bool) {
+/// Log lines on stderr, if `LANEYARD_LOG` asks for them; never as `pstack-runner`, whose stderr is a receipt. A server warns
+/// unasked: a refused credential must be found in its log.
+fn log(compatible: bool, serves: bool) {
     if compatible {
         return;
     }
-    let Ok(filter) = EnvFilter::try_from_env("LANEYARD_LOG") else { return };
+    let filter = match EnvFilter::try_from_env("LANEYARD_LOG") {
+        Ok(filter) => filter,
+        Err(_) if serves => EnvFilter::new("warn"),
+        Err(_) => return,
+    };
     // A second subscriber is a test's; its own stays.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).try_init();
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let _ = lines.with_ansi(io::stderr().is_terminal()).try_init();
 }

@@ -98,9 +98,22 @@ impl Create {
         let wanted = CreateCredential { kind, name: self.name, role: self.role, expires_in_s, csr };
         let created: CreatedCredential = there.post(paths::CREDENTIALS, &wanted).await?;
         let view = &created.credential;
+        let kept = match (&self.out, &self.certificate, &created.secret, &created.certificate) {
+            (Some(path), _, Some(secret), _) => keep(path, &format!("{secret}\n")),
+            (_, Some(path), _, Some(chain)) => keep(path, &format!("{chain}{}", key.serialize_pem())),
+            _ => Ok(()),
+        };
+        if let Err(error) = kept {
+            // Nobody has its secret: it must not count.
+            let revoked: Result<CredentialView, _> =
+                there.post(&format!("{}/{}/revoke", paths::CREDENTIALS, view.id), &serde_json::json!({})).await;
+            return Err(match revoked {
+                Ok(_) => error.context(format!("credential {} was revoked again", view.id)),
+                Err(_) => error.context(format!("revoke it: `laneyard token revoke {}`", view.id)),
+            });
+        }
         match (&self.out, &self.certificate, created.secret, created.certificate) {
-            (Some(path), _, Some(secret), _) => keep(path, &format!("{secret}\n"))?,
-            (_, Some(path), _, Some(chain)) => keep(path, &format!("{chain}{}", key.serialize_pem()))?,
+            (Some(_), _, Some(_), _) | (_, Some(_), _, Some(_)) => {}
             (None, None, Some(secret), _) if self.json => {
                 let mut value = serde_json::to_value(view)?;
                 value["secret"] = secret.into();

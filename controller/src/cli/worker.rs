@@ -83,10 +83,10 @@ async fn token(
 
 async fn revoke(there: &Administration, worker: &WorkerId) -> anyhow::Result<()> {
     let done: RevokedWorker = there.post(&paths::worker_part(worker, "revoke"), &serde_json::json!({})).await?;
-    let said = match done.revoked.len() {
-        0 => format!("worker `{worker}` had no credential that counts"),
-        _ => format!("worker `{worker}` is revoked: {}", done.revoked.join(", ")),
-    };
-    output::line(&said);
+    anyhow::ensure!(
+        !done.revoked.is_empty(),
+        "worker `{worker}` has no credential that counts: `laneyard token list` shows the workers' names"
+    );
+    output::line(&format!("worker `{worker}` is revoked: {}", done.revoked.join(", ")));
     Ok(())
 }

@@ -7,7 +7,7 @@ mod tls;
 mod token;
 
 use std::fs::{File, TryLockError};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -200,7 +200,9 @@ pub const ADDRESS: &str = "address";
 pub fn claim_directory(path: &Path) -> Result<File, ServeError> {
     let failed = |source| ServeError::StateDir { path: path.to_owned(), source };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
-    let lock = File::create(path.join("controller.lock")).map_err(failed)?;
+    let mut options = File::options();
+    let lock = options.create(true).truncate(true).write(true).mode(0o600).open(path.join("controller.lock"));
+    let lock = lock.map_err(failed)?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(ServeError::InUse { path: path.to_owned() }),

@@ -1,5 +1,7 @@
 //! Records in SQLite: write-ahead log, every commit synced, one connection that writes.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -33,6 +35,9 @@ pub(super) struct Sqlite {
 
 impl Sqlite {
     pub(super) async fn open(path: &Path) -> Result<Self, StoreError> {
+        // SQLite gives its companion files the mode of the database.
+        let private = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
+        private.map_err(|source| failure(path, sqlx::Error::Io(source)))?;
         let options = SqliteConnectOptions::new()
             .filename(path)
             .create_if_missing(true)

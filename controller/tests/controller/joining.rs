@@ -36,6 +36,10 @@ fn init_makes_private_files_once_and_says_what_to_do_next() {
     assert!(out.contains("authority sha256:"), "{out}");
     assert!(err.contains("laneyard serve") && err.contains("laneyard worker token"), "{err}");
     all_private(&dir.join("identity"));
+    for name in ["controller.sqlite", "controller.lock"] {
+        let mode = std::fs::metadata(dir.join(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{name}");
+    }
     let secret = std::fs::read_to_string(dir.join("identity/admin.token")).unwrap();
     assert!(!out.contains(secret.trim()) && !err.contains(secret.trim()));
     let before = std::fs::read(dir.join("identity/ca.pem")).unwrap();
@@ -48,6 +52,20 @@ fn init_makes_private_files_once_and_says_what_to_do_next() {
     std::fs::set_permissions(dir.join("identity/ca.key"), std::fs::Permissions::from_mode(0o644)).unwrap();
     let open = laneyard(home.path()).arg("serve").arg("--dir").arg(&dir).output().unwrap();
     assert!(text(&open.stderr).contains("chmod 600"), "{}", text(&open.stderr));
+}
+
+#[test]
+fn a_token_that_nobody_got_does_not_count() {
+    let home = tempfile::tempdir().unwrap();
+    let run = |words: &[&str]| laneyard(home.path()).args(words).output().unwrap();
+    success(run(&["init", "--name", "localhost"]));
+    let lost = run(&["token", "create", "--role", "submit", "--name", "x", "--out", "/nowhere/at/all"]);
+    let said = text(&lost.stderr);
+    assert!(!lost.status.success() && said.contains("/nowhere/at/all") && said.contains("was revoked again"), "{said}");
+    let (listed, _) = success(run(&["token", "list"]));
+    assert!(!listed.contains(" x "), "{listed}");
+    let typo = run(&["worker", "revoke", "zzz"]);
+    assert!(!typo.status.success() && text(&typo.stderr).contains("worker `zzz` has no credential that counts"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
