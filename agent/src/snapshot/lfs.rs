@@ -44,13 +44,17 @@ pub(super) async fn settle(
     }
     for (path, content) in &replaced {
         let Some(content) = content.to_str() else { continue };
-        let oid = scan.repo.ask(&["hash-object", "-w", "--no-filters", "--", content], b"").await?;
+        let oid = scan.repo.writing().ask(&["hash-object", "-w", "--no-filters", "--", content], b"").await?;
         let mode = if executable(&path.under(&source.root)) { "100755" } else { "100644" };
         let line = [format!("{mode} {}\t", Oid::answer(&oid)?).as_bytes(), path.as_bytes(), b"\0"].concat();
         scan.repo.ask(&["update-index", "-z", "--index-info"], &line).await?;
     }
     if !replaced.is_empty() {
-        scan.tree = Oid::answer(&scan.repo.ask(&["write-tree"], b"").await?)?;
+        let tree = scan.repo.write_tree().await?;
+        if tree.code != 0 {
+            return Err(scan.repo.failed(&["write-tree"], tree.stderr));
+        }
+        scan.tree = Oid::answer(&tree.stdout)?;
     }
     Ok((pointers, unseen))
 }

@@ -219,6 +219,11 @@ pub enum SnapshotError {
     Io { path: PathBuf, source: std::io::Error },
     #[error("`{path}` is inside Git's own metadata: name the work tree instead")]
     InsideGitDirectory { path: PathBuf },
+    #[error(
+        "`{path}` does not belong to the lane's repository: give a worktree of that repository, or leave --cwd away for the \
+         lane's own directory"
+    )]
+    Elsewhere { path: PathBuf },
     #[error("the Git work tree around `{path}` cannot be resolved: {reason}")]
     Unresolvable { path: PathBuf, reason: String },
     #[error("files changed while they were read, try again when nothing writes to them: {}", list(.paths))]

@@ -56,6 +56,24 @@ impl Repo {
         self
     }
 
+    /// For commands that write objects: Git renews the time of an object that it would write and finds in an alternate, and the
+    /// user's repository is not to be touched. What is missing here is written into our own store once.
+    pub(super) fn writing(&self) -> Self {
+        Self { alternates: Vec::new(), ..self.clone() }
+    }
+
+    /// The index as a tree.
+    pub(super) async fn write_tree(&self) -> Result<Output, SnapshotError> {
+        // What the user's repository has is not seen while writing.
+        let missing = if self.alternates.is_empty() { &["write-tree"][..] } else { &["write-tree", "--missing-ok"] };
+        self.writing().run(missing, b"").await
+    }
+
+    /// Replaces directories of a sparse index by their files, while the objects that this needs can be read.
+    pub(super) async fn expand_index(&self) -> Result<(), SnapshotError> {
+        self.ask(&["update-index", "--force-write-index"], b"").await.map(drop)
+    }
+
     pub(super) fn with_index(&self, index: &Path) -> Self {
         Self { index: Some(index.to_owned()), ..self.clone() }
     }

@@ -108,6 +108,11 @@ pub(super) async fn scan(ground: &Ground) -> Result<Scan, SnapshotError> {
         }
     }
     let before_repo = repo.with_index(&ground.scratch.join("index.before"));
+    if ground.sparse.is_some() && ground.start.is_some() && !ground.alternates.is_empty() {
+        repo.expand_index().await?;
+        keep_rules(&repo, &before_repo, ground.format).await?;
+    }
+    let writer = repo.writing();
     let mut attempt = 1;
     let (index, mut unseen, mut nested, hollow) = loop {
         // A split index is not read here, so what became of its entries is not known: Git walks by itself.
@@ -115,14 +120,15 @@ pub(super) async fn scan(ground: &Ground) -> Result<Scan, SnapshotError> {
         // The tree is walked once: known files are only looked at, and what the walk lists is added afterwards.
         let update = ["add", known, "--sparse", "--ignore-errors", "--", "."];
         let (updated, listed) = tokio::join!(
-            repo.run(&update, b""),
+            writer.run(&update, b""),
             before_repo.ask(&["ls-files", "-z", "--others", "--directory", "--exclude-standard"], b""),
         );
         let (updated, mut listed) = (updated?, listed?);
         let (root, path, format) = (ground.root.clone(), ground.scratch.join("index"), ground.format);
         let old = before.entries.clone();
         listed.extend(blocking(move || replaced(&root, &path, format, &old)).await?);
-        let added = if listed.is_empty() || updated.code > 1 { updated } else { add(&repo, &listed, updated).await? };
+        let added =
+            if listed.is_empty() || updated.code > 1 { updated } else { add(&writer, &listed, updated).await? };
         if added.stderr.contains(VANISHED) && attempt < ground.attempts.max(1) {
             attempt += 1;
             continue;
@@ -144,7 +150,11 @@ pub(super) async fn scan(ground: &Ground) -> Result<Scan, SnapshotError> {
     };
     let root = ground.root.clone();
     let candidates = blocking(move || Ok(hollows(&root, &hollow))).await?;
-    let (tree, empty) = tokio::join!(repo.ask(&["write-tree"], b""), not_ignored(&before_repo, candidates));
+    let (tree, empty) = tokio::join!(repo.write_tree(), not_ignored(&before_repo, candidates));
+    let tree = tree?;
+    if tree.code != 0 {
+        return Err(repo.failed(&["write-tree"], tree.stderr));
+    }
     let skipped = index.entries.iter().filter(|entry| entry.skip).count() as u64;
     if skipped > 0 {
         unseen.push(Unseen::OutsideSparse { files: skipped });
@@ -159,7 +169,25 @@ pub(super) async fn scan(ground: &Ground) -> Result<Scan, SnapshotError> {
             unseen.push(Unseen::Submodule { path });
         }
     }
-    Ok(Scan { tree: Oid::answer(&tree?)?, index, nested, empty: empty?, unseen, repo })
+    Ok(Scan { tree: Oid::answer(&tree.stdout)?, index, nested, empty: empty?, unseen, repo })
+}
+
+/// Rules of what is ignored that are not on disk are read from objects, even while writing.
+async fn keep_rules(repo: &Repo, before: &Repo, format: ObjectFormat) -> Result<(), SnapshotError> {
+    let Some(path) = repo.index.clone() else { return Ok(()) };
+    let index = blocking(move || Ok(Index::parse(&std::fs::read(&path).map_err(io(&path))?, format)?.0)).await?;
+    let rules = |entry: &&super::index::Entry| {
+        entry.skip && entry.path.rsplit(|byte| *byte == b'/').next() == Some(b".gitignore")
+    };
+    let blobs: BTreeSet<Oid> = index.entries.iter().filter(rules).map(super::index::Entry::oid).collect();
+    for blob in blobs {
+        // A partial clone may not have it: Git would not read it either.
+        let text = before.run(&["cat-file", "blob", blob.as_str()], b"").await?;
+        if text.code == 0 {
+            repo.writing().ask(&["hash-object", "-w", "--stdin"], &text.stdout).await?;
+        }
+    }
+    Ok(())
 }
 
 /// What Git says of a path that was listed and is gone.

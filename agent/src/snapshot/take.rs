@@ -199,13 +199,15 @@ async fn staged(source: &Source, lease: &Lease, scratch: &Path) -> Result<(Optio
         git_dir: dir,
         ..lease.repo().reading(&source.objects().into_iter().collect::<Vec<_>>())
     };
-    let args = ["write-tree"];
-    let written = repo.run(&args, b"").await?;
+    if source.sparse.is_some() {
+        repo.expand_index().await?;
+    }
+    let written = repo.write_tree().await?;
     if written.code == 0 {
         return Ok((Some(Oid::answer(&written.stdout)?), false));
     }
     let unmerged = repo.ask(&["ls-files", "-z", "--unmerged"], b"").await?;
-    if unmerged.is_empty() { Err(repo.failed(&args, written.stderr)) } else { Ok((None, true)) }
+    if unmerged.is_empty() { Err(repo.failed(&["write-tree"], written.stderr)) } else { Ok((None, true)) }
 }
 
 /// Keeps the index of a plain directory, with its time.
@@ -236,8 +238,10 @@ pub(super) async fn carrier(
     parent: Option<&Oid>,
     record: &str,
 ) -> Result<Oid, SnapshotError> {
+    // The user's objects may have parts of it, and are not to be touched.
+    let repo = repo.writing();
     let listing: String = parts.iter().map(|(name, tree)| format!("040000 tree {tree}\t{name}\0")).collect();
-    let tree = Oid::answer(&repo.ask(&["mktree", "-z"], listing.as_bytes()).await?)?;
+    let tree = Oid::answer(&repo.ask(&["mktree", "-z", "--missing"], listing.as_bytes()).await?)?;
     let parent = parent.map(|parent| format!("parent {parent}\n")).unwrap_or_default();
     let who = "laneyard <laneyard@localhost> 0 +0000";
     let text = format!("tree {tree}\n{parent}author {who}\ncommitter {who}\n\n{record}\n");

@@ -3,6 +3,8 @@ use std::path::Path;
 
 use agent::snapshot::result::{Finding, Outcome, apply, export};
 
+use agent::snapshot::SnapshotError;
+
 use crate::world::{World, at, executable, git, metadata, names, tree, uglify, write};
 
 fn change_everything(dir: &Path) {
@@ -168,6 +170,32 @@ async fn a_lanes_own_git_directory_and_repositories_do_not_matter() {
     let outcome = apply(&world.client, &user, &taken.snapshot, &result).await.unwrap();
     assert!(matches!(outcome, Outcome::Applied { paths: 2 }), "{outcome:?}");
     assert!(!user.join("own/.git").exists());
+}
+
+#[tokio::test]
+async fn a_result_goes_only_to_the_repository_it_came_from() {
+    let world = World::new();
+    let user = world.repository("user");
+    git(&user, &["worktree", "add", "-q", "../linked"]);
+    let (linked, plain, other) = (world.path("linked"), world.path("plain"), world.repository("other"));
+    write(&plain, b"README", b"hello\n");
+    for (from, elsewhere) in [(&user, [&plain, &other]), (&plain, [&user, &other])] {
+        let taken = world.take(from).await;
+        let lane = world.lane(&taken, &format!("lane of {}", from.file_name().unwrap().display())).await;
+        write(&lane.worktree.root, b"README", b"changed\n");
+        let result = world.result(&taken, &lane).await;
+        drop(taken.lease);
+        let projects = || std::fs::read_dir(world.path("client")).unwrap().count();
+        let before = projects();
+        for dir in elsewhere {
+            let refused = apply(&world.client, dir, &taken.snapshot, &result).await;
+            assert!(matches!(refused, Err(SnapshotError::Elsewhere { .. })), "{refused:?}");
+        }
+        assert_eq!(projects(), before, "nothing of another directory is taken");
+        let fitting = if *from == user { &linked } else { &plain };
+        let outcome = apply(&world.client, fitting, &taken.snapshot, &result).await.unwrap();
+        assert!(matches!(outcome, Outcome::Applied { paths: 1 }), "{outcome:?}");
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 use agent::snapshot::{LfsPolicy, Options, SnapshotError, Unseen, take};
 
-use crate::world::{World, git, metadata, names, tree, uglify, write};
+use crate::world::{World, age, git, metadata, names, tree, uglify, write};
 
 #[tokio::test]
 async fn nothing_of_the_users_git_directory_changes() {
@@ -8,13 +8,28 @@ async fn nothing_of_the_users_git_directory_changes() {
     let user = world.repository("user");
     git(&user, &["worktree", "add", "-q", "../linked"]);
     let linked = world.path("linked");
+    // Objects in a pack, single ones, and one that is only staged: what is on disk is in there already.
+    git(&user, &["gc", "-q"]);
+    write(&user, b"loose", b"loose\n");
+    git(&user, &["add", "loose"]);
+    git(&user, &["commit", "-q", "-m", "second"]);
+    write(&user, b"staged", b"staged\n");
+    git(&user, &["add", "staged"]);
+    git(&user, &["hash-object", "-w", "-t", "tree", "/dev/null"]);
     for dir in [&user, &linked] {
         uglify(dir);
         write(dir, b"src/main.c", b"changed\n");
+        age(&user.join(".git"));
         let before = metadata(&user.join(".git"));
         let files = tree(dir);
-        world.take(dir).await;
-        assert!(metadata(&user.join(".git")) == before, "the repository was touched from {}", dir.display());
+        let taken = world.take(dir).await;
+        let after = metadata(&user.join(".git"));
+        let touched: Vec<_> = after.iter().filter(|(path, seen)| before.get(*path) != Some(*seen)).collect();
+        assert!(after == before, "the repository was touched from {}: {touched:?}", dir.display());
+        let lane = world.lane(&taken, &format!("lane of {}", dir.file_name().unwrap().display())).await;
+        write(&lane.worktree.root, b"README", b"by the lane\n");
+        world.result(&taken, &lane).await;
+        assert!(metadata(&user.join(".git")) == before, "a result touched the repository");
         assert!(tree(dir) == files);
     }
     assert_eq!(git(&user, &["worktree", "prune", "--dry-run", "-v"]), "");

@@ -40,7 +40,12 @@ pub async fn apply(
     if !why.is_empty() {
         return Ok(Outcome::Refused { why });
     }
-    let root = Source::locate(cache.git(), dir).await?.root;
+    let source = Source::locate(cache.git(), dir).await?;
+    // The project is named by the repository, or by the place of a plain directory.
+    if cache.project_at(&source.place)? != snapshot.project {
+        return Err(SnapshotError::Elsewhere { path: source.root });
+    }
+    let root = source.root;
     let top = root.clone();
     blocking(move || recover(&top)).await?;
     let refs = snapshot.refs.iter().map(|carried| carried.name.clone()).collect();

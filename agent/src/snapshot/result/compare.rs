@@ -32,7 +32,7 @@ pub(super) async fn changes(
     before: &Content,
     after: &Content,
 ) -> Result<(Vec<Change>, Vec<Finding>), SnapshotError> {
-    let none = Oid::answer(&repo.ask(&["hash-object", "-t", "tree", "-w", "--stdin"], b"").await?)?;
+    let none = Oid::answer(&repo.writing().ask(&["hash-object", "-t", "tree", "-w", "--stdin"], b"").await?)?;
     let mut pairs: BTreeMap<Option<&TreePath>, (&Oid, &Oid)> = BTreeMap::new();
     pairs.insert(None, (&before.tree, &after.tree));
     for nested in &before.nested {

@@ -10,7 +10,7 @@ use crate::snapshot::{Oid, Snapshot, SnapshotError};
 /// Objects are missing.
 pub async fn export(lease: &Lease, snapshot: &Snapshot, result: &ResultTree) -> Result<Vec<u8>, SnapshotError> {
     let repo = lease.repo();
-    let none = Oid::answer(&repo.ask(&["hash-object", "-t", "tree", "-w", "--stdin"], b"").await?)?;
+    let none = Oid::answer(&repo.writing().ask(&["hash-object", "-t", "tree", "-w", "--stdin"], b"").await?)?;
     let (before, after) = (&snapshot.content, &result.content);
     let mut pairs = vec![(String::new(), before.tree.clone(), after.tree.clone())];
     let paths: std::collections::BTreeSet<_> =
