@@ -90,6 +90,20 @@ fn directories_that_no_lane_may_see_are_refused_before_anything_is_taken() {
 }
 
 #[test]
+fn our_own_state_never_travels() {
+    for (cwd, state) in [("--cwd .", "state"), ("--cwd repo", "repo/not/there/yet"), ("--cwd repo", ".")] {
+        let desk = Desk::new();
+        let before = desk.files();
+        let flags = format!("run {LANE} --state-dir {state} --controller http://127.0.0.1:9");
+        let seen = desk.run("laneyard", &flags.replace("--cwd repo", cwd));
+        assert_eq!(seen.code(), 64, "{}", seen.err());
+        assert!(seen.err().contains("is private and would travel with"), "{}", seen.err());
+        assert!(seen.err().contains("--state-dir"), "{}", seen.err());
+        assert_eq!(desk.files(), before);
+    }
+}
+
+#[test]
 fn values_of_our_own_flags_are_refused_by_name() {
     for (flags, part) in [
         ("--image=", "image: `` is no image reference"),

@@ -112,6 +112,9 @@ fn prepare(
         let private = [config.state_dir.clone()];
         agent::worktree::check_place(Path::new(&options.cwd), &private).map_err(|error| UsageError(chain(&error)))?;
     }
+    if config.controller.is_some() && config.worktree == WorktreeWay::Snapshot {
+        travel::check_state(&config, Path::new(&options.cwd)).map_err(|error| UsageError(chain(&error)))?;
+    }
     let talk = if compatible { Talk::SILENT } else { Talk::new(options.own.verbose, options.own.quiet) };
     Ok(Some(Checked { options, config, assignment, talk, compatible }))
 }

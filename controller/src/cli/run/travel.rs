@@ -29,6 +29,12 @@ pub enum TravelError {
     Snapshot(#[from] SnapshotError),
     #[error("the working directory did not get to the controller, nothing was started: {0}")]
     Send(#[from] ShuttleError),
+    #[error(
+        "laneyard's own state `{}` is private and would travel with `{}`: give the lane a directory of its own, or keep the \
+         state elsewhere with --state-dir",
+        state.display(), root.display()
+    )]
+    State { root: PathBuf, state: PathBuf },
     #[error("`{}` is not UTF-8: a lane elsewhere cannot stand at this path", path.display())]
     Name { path: PathBuf },
 }
@@ -39,6 +45,25 @@ pub enum TravelError {
 /// It cannot be made.
 pub fn cache(config: &Config) -> Result<Cache, SnapshotError> {
     Cache::open(&config.state_dir.join("snapshots"), config.snapshot.cache, &Git::new())
+}
+
+/// Our own state must not be in what travels: its keys would leave this machine, and it changes while it is read.
+///
+/// # Errors
+/// It is in there.
+pub fn check_state(config: &Config, cwd: &Path) -> Result<(), TravelError> {
+    let cwd = cwd.canonicalize().unwrap_or_else(|_| cwd.to_owned());
+    let root = cwd.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok()).unwrap_or(&cwd);
+    // It need not be there yet.
+    let state = config.state_dir.ancestors().find_map(|above| {
+        let below = config.state_dir.strip_prefix(above).ok()?;
+        Some(above.canonicalize().ok()?.join(below))
+    });
+    let state = state.unwrap_or_else(|| config.state_dir.clone());
+    if state.starts_with(root) || root.starts_with(&state) {
+        return Err(TravelError::State { root: root.to_owned(), state });
+    }
+    Ok(())
 }
 
 /// Takes the snapshot and sends what the controller lacks of it. A writer's stays pinned here until its result is settled.
