@@ -1,9 +1,10 @@
 //! What a directory's repository says about itself: read with the user's git, nothing of it runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use super::index::Index;
 use super::oid::{ObjectFormat, Oid};
 use super::{CarriedRef, Options, SnapshotError, Sparse, TreePath, io};
 use crate::worktree::git::Git;
@@ -104,6 +105,13 @@ impl Source {
 
     pub(super) fn index(&self) -> Option<PathBuf> {
         self.repository.as_ref().map(|repository| repository.git_dir.join("index")).filter(|path| path.exists())
+    }
+
+    /// Entries that are not checked out; whole directories of a sparse index end in `/`.
+    pub(super) fn skipped(&self) -> Result<BTreeSet<Vec<u8>>, SnapshotError> {
+        let Some(path) = self.index() else { return Ok(BTreeSet::new()) };
+        let (index, _) = Index::parse(&std::fs::read(&path).map_err(io(&path))?, self.format)?;
+        Ok(index.entries.into_iter().filter(|entry| entry.skip).map(|entry| entry.path).collect())
     }
 
     /// Where `dir` is below the top.

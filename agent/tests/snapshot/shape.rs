@@ -1,3 +1,4 @@
+use agent::snapshot::result::{Outcome, apply};
 use agent::snapshot::{LfsPolicy, Options, SnapshotError, Unseen, take};
 
 use crate::world::{World, age, git, metadata, names, tree, uglify, write};
@@ -147,6 +148,32 @@ async fn only_the_cone_is_on_the_lanes_disk() {
         write(&lane.worktree.root, b"src/new", b"new\n");
         let result = world.result(&taken, &lane).await;
         assert_eq!(names(result.changes.iter().map(|change| &change.path)), ["src/new"]);
+    }
+}
+
+#[tokio::test]
+async fn what_a_lane_writes_outside_the_cone_arrives() {
+    for sparse_index in ["--sparse-index", "--no-sparse-index"] {
+        let world = World::new();
+        let user = world.repository("user");
+        write(&user, b"big/one", b"big\n");
+        write(&user, b"big/.gitignore", b"ignored\n");
+        git(&user, &["add", "-A"]);
+        git(&user, &["commit", "-q", "-m", "big"]);
+        git(&user, &["sparse-checkout", "set", sparse_index, "src"]);
+        let taken = world.take(&user).await;
+        let lane = world.lane(&taken, "lane").await;
+        write(&lane.worktree.root, b"big/one", b"by the lane\n");
+        write(&lane.worktree.root, b"big/new", b"new\n");
+        write(&lane.worktree.root, b"big/ignored", b"nobody asked\n");
+        let result = world.result(&taken, &lane).await;
+        assert_eq!(names(result.changes.iter().map(|change| &change.path)), ["big/new", "big/one"]);
+        for paths in [2, 0] {
+            let outcome = apply(&world.client, &user, &taken.snapshot, &result).await.unwrap();
+            assert!(matches!(outcome, Outcome::Applied { paths: found } if found == paths), "{outcome:?}");
+        }
+        assert_eq!(std::fs::read(user.join("big/one")).unwrap(), b"by the lane\n");
+        assert_eq!(git(&user, &["status", "--porcelain"]), " M big/one\n?? big/new\n");
     }
 }
 

@@ -45,7 +45,7 @@ pub async fn apply(
     if cache.project_at(&source.place)? != snapshot.project {
         return Err(SnapshotError::Elsewhere { path: source.root });
     }
-    let root = source.root;
+    let root = source.root.clone();
     let top = root.clone();
     blocking(move || recover(&top)).await?;
     let refs = snapshot.refs.iter().map(|carried| carried.name.clone()).collect();
@@ -73,7 +73,25 @@ pub async fn apply(
     if !which.is_empty() {
         return Ok(Outcome::Moved { which });
     }
-    write(&repo, &root, snapshot, result).await
+    let mut changes = result.changes.clone();
+    if source.sparse.is_some() {
+        changes = blocking(move || not_there(&source, changes)).await?;
+    }
+    write(&repo, &root, snapshot, result, changes).await
+}
+
+/// What a sparse checkout leaves away is not there to be replaced: the lane's file is a new one for the disk.
+fn not_there(source: &Source, mut changes: Vec<Change>) -> Result<Vec<Change>, SnapshotError> {
+    let skipped = source.skipped()?;
+    for change in changes.iter_mut().filter(|change| change.after.is_some()) {
+        let above = change.path.parents().map(|parent| [parent.as_bytes(), b"/"].concat());
+        let outside = std::iter::once(change.path.as_bytes().to_vec()).chain(above).any(|path| skipped.contains(&path));
+        let there = change.path.under(&source.root).symlink_metadata().is_ok();
+        if outside && !there {
+            change.before = None;
+        }
+    }
+    Ok(changes)
 }
 
 /// Nested repositories are listed in the order they were found.
@@ -86,8 +104,13 @@ fn same(left: &Content, right: &Content) -> bool {
     left.tree == right.tree && sorted(left) == sorted(right)
 }
 
-async fn write(repo: &Repo, root: &Path, snapshot: &Snapshot, result: &ResultTree) -> Result<Outcome, SnapshotError> {
-    let changes = result.changes.clone();
+async fn write(
+    repo: &Repo,
+    root: &Path,
+    snapshot: &Snapshot,
+    result: &ResultTree,
+    changes: Vec<Change>,
+) -> Result<Outcome, SnapshotError> {
     let top = root.to_owned();
     let mut stage = blocking(move || Stage::make(&top)).await?;
     if let Err(error) = write_new(repo, root, &stage, &changes).await {
