@@ -51,6 +51,16 @@ impl CallError {
         }
     }
 
+    /// True if another credential could do what this one could not.
+    #[must_use]
+    pub fn is_of_credential(&self) -> bool {
+        match self {
+            Self::Refused { status, .. } => matches!(*status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN),
+            Self::Insecure { .. } => true,
+            Self::Lost { .. } | Self::Late { .. } | Self::Garbled { .. } => false,
+        }
+    }
+
     fn of_transfer(source: BoxError) -> Self {
         match super::tls::explain(&*source) {
             Some(problem) => Self::Insecure { problem },

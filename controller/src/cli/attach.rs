@@ -1,9 +1,10 @@
 //! `laneyard attach`: waits for an attempt, and finishes it if its own client was killed.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agent::config::Config;
+use agent::config::{Config, Proof};
 use agent::event::{Event, EventBody};
 use agent::ids::AttemptId;
 use agent::receipt::status_of;
@@ -33,6 +34,9 @@ pub struct Attach {
     /// What to do when the attempt's worker is lost: wait for it, or end. By default what its client was told, else wait.
     #[arg(long, value_enum, value_name = "WHAT")]
     on_lost: Option<OnLost>,
+    /// The credential that this command's flags name, instead of the client's.
+    #[arg(skip)]
+    pub proof: Proof,
 }
 
 impl Attach {
@@ -43,7 +47,7 @@ impl Attach {
     pub async fn run(self, config: &Config) -> anyhow::Result<ExitCode> {
         let talk = Talk::new(false, self.quiet);
         match Records::of(&config.state_dir).take(self.attempt) {
-            Ok(held) => finish(config, held, talk, self.on_lost).await,
+            Ok(held) => self.finish(config, held, talk).await,
             Err(RecordError::Busy { pid, .. }) => {
                 talk.say(&format!("process {pid} is the client of this attempt; watching"));
                 self.beside_client(config, talk).await
@@ -53,18 +57,24 @@ impl Attach {
         }
     }
 
-    /// Watches, and finishes the attempt should its client die meanwhile.
+    /// Watches, and finishes the attempt should its client die meanwhile. The end is told as the client wrote it down:
+    /// only that one knows whether the answer and the changes reached their places.
     async fn beside_client(self, config: &Config, talk: Talk) -> anyhow::Result<ExitCode> {
+        let records = Records::of(&config.state_dir);
+        let file = records.look(self.attempt).ok().map(|record| record.receipt.path);
         let watching = self.watch(config, talk);
         tokio::pin!(watching);
+        let mut ended = None;
         loop {
             tokio::select! {
-                code = &mut watching => return code,
-                () = tokio::time::sleep(LOOK) => {
-                    if let Ok(held) = Records::of(&config.state_dir).take(self.attempt) {
-                        return finish(config, held, talk, self.on_lost).await;
-                    }
-                }
+                receipt = &mut watching, if ended.is_none() => ended = Some(receipt?),
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            match (records.take(self.attempt), &ended) {
+                (Ok(held), _) => return self.finish(config, held, talk).await,
+                (Err(RecordError::Busy { .. }), _) | (Err(_), None) => {}
+                (Err(RecordError::Unknown { .. }), Some(receipt)) => return Ok(self.show(receipt, file)),
+                (Err(error), Some(_)) => return Err(error.into()),
             }
         }
     }
@@ -72,7 +82,7 @@ impl Attach {
     /// No client waits for it: an attempt of a fleet, or one that is over, or one that nobody drives.
     async fn without_client(self, config: &Config, talk: Talk) -> anyhow::Result<ExitCode> {
         if !follow::log_path(config, self.attempt).is_file() {
-            return self.watch(config, talk).await;
+            return Ok(self.show(&self.watch(config, talk).await?, None));
         }
         let local = Config { controller: None, ..config.clone() };
         let connection = match connect::open(&local, false, Adoption::One(self.attempt)).await {
@@ -84,18 +94,32 @@ impl Attach {
             }
             Err(error) => return Err(error.into()),
         };
-        let code = self.watch(config, talk).await;
+        let ended = self.watch(config, talk).await;
         if let Some(connection) = connection {
             connection.close().await;
         }
-        code
+        Ok(self.show(&ended?, None))
     }
 
-    async fn watch(&self, config: &Config, talk: Talk) -> anyhow::Result<ExitCode> {
+    /// Prints what its client wrote down of this end, if that is on this machine, else the end as the worker told it.
+    fn show(&self, receipt: &Value, file: Option<PathBuf>) -> ExitCode {
+        let file = file.or_else(|| receipt["receiptPath"].as_str().map(PathBuf::from));
+        if let Some(written) = file.and_then(|path| written(&path, receipt)) {
+            return print(&written);
+        }
+        if receipt["result"].is_object() && receipt["result"]["outcome"].is_null() {
+            let attempt = self.attempt;
+            output::line(&format!("nothing was applied by this command; see `laneyard result show {attempt}`"));
+        }
+        print(receipt)
+    }
+
+    /// Waits for the receipt, as the worker wrote it.
+    async fn watch(&self, config: &Config, talk: Talk) -> anyhow::Result<Value> {
         let mut news = follow::news(config, self.attempt)?;
         while let Some(told) = news.next().await {
             match told? {
-                News::Event(Event { body: EventBody::Terminal { receipt, .. }, .. }) => return Ok(print(&receipt)),
+                News::Event(Event { body: EventBody::Terminal { receipt, .. }, .. }) => return Ok(receipt),
                 News::Event(Event { body: EventBody::Status { note: Some(note), .. }, .. }) => talk.say(&note),
                 News::State(state) => {
                     if let Some(word) = word(&state) {
@@ -111,15 +135,39 @@ impl Attach {
         }
         anyhow::bail!("the events of attempt {} ended without a receipt", self.attempt)
     }
+
+    async fn finish(&self, config: &Config, mut held: Held, talk: Talk) -> anyhow::Result<ExitCode> {
+        let mut latch = Latch::install()?;
+        talk.say(&format!("finishing attempt {} for its killed client", held.record.attempt));
+        let named = config.controller.as_ref().map(|address| &address.url);
+        if named.is_some() && named == held.record.controller.as_ref() {
+            let former = std::mem::take(&mut held.record.proof);
+            held.record.proof = instead_of(former, self.proof.clone());
+        }
+        let on_lost = self.on_lost.unwrap_or(held.record.on_lost());
+        let settled = adopt::finish(config, held, &mut latch, (talk, on_lost)).await?;
+        settled.print();
+        Ok(ExitCode::from(settled.exit_code()))
+    }
 }
 
-async fn finish(config: &Config, held: Held, talk: Talk, on_lost: Option<OnLost>) -> anyhow::Result<ExitCode> {
-    let mut latch = Latch::install()?;
-    talk.say(&format!("finishing attempt {} for its killed client", held.record.attempt));
-    let on_lost = on_lost.unwrap_or(held.record.on_lost());
-    let settled = adopt::finish(config, held, &mut latch, (talk, on_lost)).await?;
-    settled.print();
-    Ok(ExitCode::from(settled.exit_code()))
+/// The client's credential may be refused by now: one that is named is used alone.
+fn instead_of(former: Proof, named: Proof) -> Proof {
+    if named.token_file.is_some() || named.client_cert.is_some() {
+        Proof { ca: named.ca.or(former.ca), ..named }
+    } else {
+        named.or(former)
+    }
+}
+
+/// The receipt in a file, if it is of this very end: not of another attempt, and not of a client that gave up earlier.
+fn written(path: &Path, receipt: &Value) -> Option<Value> {
+    if !std::fs::metadata(path).ok()?.is_file() {
+        return None; // the path may be of another machine, and anything may stand there
+    }
+    let found: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    let same = |key: &str| found[key].is_string() && found[key] == receipt[key];
+    (same("attempt") && same("completedAt")).then_some(found)
 }
 
 fn print(receipt: &Value) -> ExitCode {

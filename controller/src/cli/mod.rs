@@ -153,6 +153,7 @@ fn dispatch(cli: Cli, environment: &Environment) -> anyhow::Result<ExitCode> {
     let mut place = cli.place;
     // Of a controller it is the file that it makes, of everybody else one that exists.
     let token_file = if matches!(cli.command, Command::Serve(_)) { place.token_file.take() } else { None };
+    let proof = place.proof();
     let config = match place.config(environment) {
         Ok(config) => config,
         Err(error) => {
@@ -177,7 +178,10 @@ fn dispatch(cli: Cli, environment: &Environment) -> anyhow::Result<ExitCode> {
         }
         match cli.command {
             Command::Logs(logs) => logs.run(&config).await,
-            Command::Attach(attach) => attach.run(&config).await,
+            Command::Attach(mut attach) => {
+                attach.proof = proof;
+                attach.run(&config).await
+            }
             Command::Cancel(cancel) => cancel.run(&config).await,
             Command::Attempts(attempts) => attempts.run(&config).await,
             Command::Queue(queue) => queue.run(&config).await,

@@ -43,23 +43,30 @@ pub enum PlaceError {
 }
 
 impl Place {
+    /// The credential that the flags alone name.
+    #[must_use]
+    pub fn proof(&self) -> Proof {
+        let absolute =
+            |path: &Option<PathBuf>| path.as_ref().map(|path| std::path::absolute(path).unwrap_or(path.clone()));
+        Proof {
+            ca: absolute(&self.ca),
+            token_file: absolute(&self.token_file),
+            client_cert: absolute(&self.client_cert),
+            client_key: absolute(&self.client_key),
+        }
+    }
+
     /// The configuration with these flags over it.
     ///
     /// # Errors
     /// The configuration cannot be used, or a credential is given for no controller.
     pub fn config(self, environment: &Environment) -> Result<Config, PlaceError> {
+        let proof = self.proof();
         let mut config = Config::load(environment)?;
         config.engine = self.engine.or(config.engine);
         if let Some(directory) = self.state_dir {
             config.state_dir = std::path::absolute(&directory).unwrap_or(directory);
         }
-        let absolute = |path: Option<PathBuf>| path.map(|path| std::path::absolute(&path).unwrap_or(path));
-        let proof = Proof {
-            ca: absolute(self.ca),
-            token_file: absolute(self.token_file),
-            client_cert: absolute(self.client_cert),
-            client_key: absolute(self.client_key),
-        };
         config.controller = controller(config.controller, self.controller, proof)?;
         Ok(config)
     }

@@ -168,3 +168,26 @@ fn help_is_a_command_too() {
     assert_eq!(lone.code(), 64);
     assert!(lone.err().contains("require needs a controller"), "{}", lone.err());
 }
+
+/// Puts another receipt of the same end into the client's file: what it delivered of it.
+fn deliver_conflict(desk: &Desk) -> Value {
+    let mut receipt = desk.json("receipt.json");
+    receipt["status"] = json!("child-failed");
+    receipt["result"] = json!({"outcome": "conflict"});
+    std::fs::write(desk.path("receipt.json"), receipt.to_string()).unwrap();
+    receipt
+}
+
+#[test]
+fn attach_tells_the_end_that_the_client_wrote_down() {
+    let desk = Desk::new();
+    let id = ended(&desk);
+    let receipt = deliver_conflict(&desk);
+    let seen = desk.run("laneyard", &format!("attach {id} {NO_ENGINE}"));
+    assert_eq!((seen.code(), seen.err().lines().last().unwrap()), (70, receipt.to_string().as_str()));
+    let mut other = receipt;
+    other["attempt"] = json!("of another lane");
+    std::fs::write(desk.path("receipt.json"), other.to_string()).unwrap();
+    let seen = desk.run("laneyard", &format!("attach {id} {NO_ENGINE}"));
+    assert_eq!(seen.code(), 124, "{}", seen.err());
+}

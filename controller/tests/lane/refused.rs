@@ -31,6 +31,18 @@ fn flags_that_are_wrong_are_named() {
 }
 
 #[test]
+fn under_our_own_name_a_refusal_is_not_buried_in_usage() {
+    let desk = Desk::new();
+    let wrong = desk.run("laneyard", &format!("run {LANE} --nope"));
+    assert_eq!((wrong.code(), wrong.err().lines().count()), (64, 2), "{}", wrong.err());
+    assert!(wrong.err().ends_with("see laneyard run --help\n"), "{}", wrong.err());
+    std::fs::write(desk.path("out.md"), "owned").unwrap();
+    let taken = desk.run("laneyard", &format!("run {LANE}"));
+    assert_eq!((taken.code(), taken.err().lines().count()), (64, 1), "{}", taken.err());
+    assert!(taken.err().contains("exists already"), "{}", taken.err());
+}
+
+#[test]
 fn a_credential_for_no_controller_is_refused() {
     for flag in ["--token-file", "--ca", "--client-cert", "--client-key"] {
         let desk = Desk::new();

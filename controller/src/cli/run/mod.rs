@@ -48,26 +48,57 @@ pub fn main(words: Vec<OsString>, compatible: bool, environment: &Environment, e
             ExitCode::SUCCESS
         }
         Ok(Some(lane)) => match super::runtime() {
-            Ok(runtime) => runtime.block_on(lane.run()).unwrap_or_else(|error| refused(&error, compatible)),
-            Err(error) => refused(&UsageError(format!("could not start: {error}")), compatible),
+            Ok(runtime) => runtime.block_on(lane.run()).unwrap_or_else(|error| refused(&error.into(), compatible)),
+            Err(error) => refused(&UsageError(format!("could not start: {error}")).into(), compatible),
         },
         Err(error) => refused(&error, compatible),
     }
 }
 
-fn refused(error: &UsageError, compatible: bool) -> ExitCode {
-    output::line(&format!("error: {error}\n\n{}", help::text(compatible).trim_end()));
+/// A lane that cannot begin.
+struct Refusal {
+    error: UsageError,
+    /// The flags themselves are wrong, so that reading about them helps.
+    flags: bool,
+}
+
+impl Refusal {
+    const fn flags(error: UsageError) -> Self {
+        Self { error, flags: true }
+    }
+}
+
+impl From<UsageError> for Refusal {
+    fn from(error: UsageError) -> Self {
+        Self { error, flags: false }
+    }
+}
+
+/// The runner prints its usage with every refusal (runner 1.5); under our own name that would bury what happened.
+fn refused(Refusal { error, flags }: &Refusal, compatible: bool) -> ExitCode {
+    output::line(&match (compatible, flags) {
+        (true, _) => format!("error: {error}\n\n{}", help::text(true).trim_end()),
+        (false, true) => format!("error: {error}\nsee laneyard run --help"),
+        (false, false) => format!("error: {error}"),
+    });
     ExitCode::from(USAGE)
 }
 
 /// Exit code of a lane that the controller's full disk does not admit: the same call may succeed later.
 const FULL: u8 = 74;
 
-/// A lane that was not taken: nothing of it is left.
+/// A lane without a receipt.
 enum Untaken {
+    /// It was not taken: nothing of it is left.
     Usage(UsageError),
+    /// The same.
     Full(String),
+    /// It may go on, and we may not look: its files stay reserved and its record stays, for `attach`.
+    Shut(String),
 }
+
+/// Exit code of a lane whose end cannot be told (runner 1.5, launcher failure).
+const SHUT: u8 = 70;
 
 impl From<UsageError> for Untaken {
     fn from(error: UsageError) -> Self {
@@ -89,20 +120,21 @@ fn prepare(
     compatible: bool,
     environment: &Environment,
     entered: OffsetDateTime,
-) -> Result<Option<Checked>, UsageError> {
+) -> Result<Option<Checked>, Refusal> {
     let words = words
         .into_iter()
         .map(|word| word.into_string().map_err(|word| UsageError(format!("`{}` is not UTF-8", word.display()))))
-        .collect::<Result<Vec<_>, _>>()?;
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(Refusal::flags)?;
     let here = std::env::current_dir()
         .map_err(|error| UsageError(format!("the current directory cannot be used: {error}")))?;
-    let Some(options) = options::read(&words, compatible, &here)? else { return Ok(None) };
-    check::check(&options)?;
+    let Some(options) = options::read(&words, compatible, &here).map_err(Refusal::flags)? else { return Ok(None) };
+    check::check(&options).map_err(Refusal::flags)?;
     let config = Config::load(environment).map_err(|error| UsageError(error.to_string()))?;
     let mut config = overridden(config, &options)?;
     if config.controller.is_none() {
         if !options.own.require.is_empty() {
-            return options::refuse("require needs a controller: labels are its workers'");
+            return Err(UsageError("require needs a controller: labels are its workers'".to_owned()).into());
         }
         config.require.clear(); // this machine runs its own lanes
     }
@@ -148,10 +180,14 @@ impl Checked {
             Ok(settled) => settled,
             Err(error) => {
                 progress.finish(false).await;
+                if let Untaken::Shut(message) = error {
+                    output::line(&format!("error: {message}"));
+                    return Ok(ExitCode::from(SHUT));
+                }
                 reservation.give_back();
                 return match error {
                     Untaken::Usage(error) => Err(error),
-                    Untaken::Full(message) => {
+                    Untaken::Full(message) | Untaken::Shut(message) => {
                         output::line(&format!("error: {message}"));
                         Ok(ExitCode::from(FULL))
                     }
@@ -171,7 +207,7 @@ impl Checked {
         Reporter::open(file.path(), state, system_tokens())
     }
 
-    /// Everything between the reservation and the files. An error means that nothing was started.
+    /// Everything between the reservation and the files.
     async fn attempt(
         &mut self,
         reservation: &mut Reservation,
@@ -226,7 +262,11 @@ impl Checked {
         };
         let settled = self.submit_and_follow(&connection, (output, receipt), latch, progress).await;
         connection.close().await;
-        if settled.as_ref().map_or(true, |settled| settled.written) {
+        let over = match &settled {
+            Ok(settled) => settled.written,
+            Err(error) => !matches!(error, Untaken::Shut(_)),
+        };
+        if over {
             held.forget();
         }
         settled
@@ -309,6 +349,11 @@ impl Checked {
                 };
                 Ok(deliver(lane, attempt, ended, files).await)
             }
+            Err(Unseen::Call(error)) if error.is_of_credential() => Err(Untaken::Shut(format!(
+                "the controller lets us look no more: {}; attempt {attempt} may go on, and its files stay reserved: \
+                 laneyard attach {attempt}, with a valid credential",
+                chain(&error)
+            ))),
             Err(error) => {
                 tracing::error!(%attempt, error = %chain(&error), "the attempt's end was not seen");
                 let failed = unseen(&self.assignment, &error, latch);
