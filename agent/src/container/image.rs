@@ -1,5 +1,6 @@
 //! Which image an attempt runs, and that it is here and fits this CPU, before anything is created.
 
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -80,12 +81,23 @@ fn is_tagged_name(text: &str) -> bool {
 
 fn is_host(text: &str) -> bool {
     let (name, port) = match text.rsplit_once(':') {
-        Some((name, port)) => (name, Some(port)),
-        None => (text, None),
+        Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
+        _ => (text, None),
     };
-    !name.is_empty()
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'[' | b']' | b':'))
-        && port.is_none_or(|port| port.parse::<u16>().is_ok())
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    let name_is_good = match address {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => name.split('.').all(is_label),
+    };
+    name_is_good && port.is_none_or(|port| port.parse::<u16>().is_ok())
+}
+
+/// Letters and digits, with dashes between them.
+fn is_label(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
 }
 
 /// Lower-case letters and digits, with `.`, `_`, `__` or dashes between them.
@@ -179,6 +191,7 @@ mod tests {
             "localhost/x",
             "registry.example:5000/team/a__b-c.d:1.0_x",
             "[::1]:5000/x",
+            "[::1]/x",
             &format!("x@{digest}"),
             &format!("host.example/x:1@{digest}"),
             &digest,
@@ -204,6 +217,8 @@ mod tests {
             "a\nb",
             "host:port/x",
             "../x",
+            "-a.example/x",
+            "[x]:1/x",
         ] {
             let message = text.parse::<Reference>().unwrap_err().to_string();
             assert!(message.contains(&format!("`{text}` is no image reference")), "{message}");
