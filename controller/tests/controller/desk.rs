@@ -8,6 +8,7 @@ use controller::client::Client;
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
+use crate::identity::Secure;
 use crate::support::{Served, soon};
 
 /// A directory with a prompt and a working directory, and a controller to talk to.
@@ -15,6 +16,7 @@ pub(crate) struct Desk {
     dir: tempfile::TempDir,
     address: String,
     token: PathBuf,
+    ca: Option<PathBuf>,
 }
 
 impl Desk {
@@ -23,7 +25,20 @@ impl Desk {
         std::fs::create_dir(dir.path().join("repo")).unwrap();
         std::fs::write(dir.path().join("prompt.md"), "say hello\n").unwrap();
         std::fs::write(dir.path().join("sheet.md"), "swarm workers: claude:opus@high\n").unwrap();
-        Self { dir, address: served.address.clone(), token: served.dir.join("token") }
+        Self { dir, address: served.address.clone(), token: served.dir.join("token"), ca: None }
+    }
+
+    /// At a controller with an identity, with this token.
+    pub(crate) fn of(secure: &Secure, secret: &str) -> Self {
+        let mut desk = Self { ca: Some(secure.ca()), ..Self::at(&secure.served) };
+        desk.bear("first.token", secret);
+        desk
+    }
+
+    /// From now on with another token, in a file of its own.
+    pub(crate) fn bear(&mut self, name: &str, secret: &str) {
+        self.token = self.path(name);
+        agent::secret_file::write(&self.token, secret).unwrap();
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -39,6 +54,9 @@ impl Desk {
         let mut command = self.bare();
         command.args(words).args(["--controller", &self.address]);
         command.arg("--token-file").arg(&self.token).arg("--state-dir").arg(self.path("state"));
+        if let Some(ca) = &self.ca {
+            command.arg("--ca").arg(ca);
+        }
         command
     }
 

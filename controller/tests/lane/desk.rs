@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -49,6 +49,12 @@ impl Desk {
         Seen(output.unwrap())
     }
 
+    /// Starts a line of words.
+    pub(crate) fn start(&self, program: &str, line: &str) -> Child {
+        let mut command = self.command(program);
+        command.args(line.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
     /// Everything below the directory, without the programs and the state directory.
     pub(crate) fn files(&self) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
@@ -83,6 +89,9 @@ impl Desk {
 pub(crate) struct Seen(Output);
 
 impl Seen {
+    pub(crate) const fn of(output: Output) -> Self {
+        Self(output)
+    }
     pub(crate) fn code(&self) -> i32 {
         self.0.status.code().unwrap()
     }

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::MetadataExt as _;
 
+use controller::cli::record::Records;
 use serde_json::{Value, json};
 
 use crate::desk::{Desk, LANE, Seen};
@@ -167,6 +168,25 @@ fn help_is_a_command_too() {
     let lone = desk.run("laneyard", &format!("run {LANE} --require zone=eu {NO_ENGINE}"));
     assert_eq!(lone.code(), 64);
     assert!(lone.err().contains("require needs a controller"), "{}", lone.err());
+}
+
+#[test]
+fn attach_beside_a_living_client_tells_the_end_that_it_delivers() {
+    let desk = Desk::new();
+    let id = ended(&desk);
+    leave_record(&desk, &id, "prompt.md", "receipt.json");
+    let client = Records::of(&desk.path("state")).take(id.parse().unwrap()).unwrap();
+    let mut attached = desk.start("laneyard", &format!("attach {id} {NO_ENGINE}"));
+    // The attempt has ended: an attach that did not wait for the client would be over within this time.
+    let patience = std::time::Instant::now();
+    while patience.elapsed() < std::time::Duration::from_secs(2) {
+        assert!(attached.try_wait().unwrap().is_none(), "it told an end before the client had delivered one");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let receipt = deliver_conflict(&desk);
+    client.forget();
+    let seen = Seen::of(attached.wait_with_output().unwrap());
+    assert_eq!((seen.code(), seen.err().lines().last().unwrap()), (70, receipt.to_string().as_str()));
 }
 
 /// Puts another receipt of the same end into the client's file: what it delivered of it.

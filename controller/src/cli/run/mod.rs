@@ -180,18 +180,19 @@ impl Checked {
             Ok(settled) => settled,
             Err(error) => {
                 progress.finish(false).await;
-                if let Untaken::Shut(message) = error {
-                    output::line(&format!("error: {message}"));
-                    return Ok(ExitCode::from(SHUT));
-                }
-                reservation.give_back();
-                return match error {
-                    Untaken::Usage(error) => Err(error),
-                    Untaken::Full(message) | Untaken::Shut(message) => {
-                        output::line(&format!("error: {message}"));
-                        Ok(ExitCode::from(FULL))
+                let (message, code) = match error {
+                    Untaken::Usage(error) => {
+                        reservation.give_back();
+                        return Err(error);
                     }
+                    Untaken::Full(message) => {
+                        reservation.give_back();
+                        (message, FULL)
+                    }
+                    Untaken::Shut(message) => (message, SHUT),
                 };
+                output::line(&format!("error: {message}"));
+                return Ok(ExitCode::from(code));
             }
         };
         progress.finish(settled.written).await;

@@ -1,0 +1,37 @@
+//! A client whose credential is revoked while it waits.
+
+use agent::wire::attempt::AttemptState;
+use agent::wire::identity::{Kind, Role};
+
+use crate::desk::{Desk, ended};
+use crate::identity::Secure;
+use crate::scripted::Scripted;
+use crate::support::until_state;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_whose_credential_is_revoked_leaves_its_lane_to_attach() {
+    let secure = Secure::start();
+    let (id, secret) = secure.create(Kind::Token, Role::Submit, "ada", None).await;
+    let mut desk = Desk::of(&secure, &secret);
+    let worker = Scripted::new(1);
+    let _connected = secure.served.connect("w1", worker.clone());
+    let client = secure.served.client();
+    let (child, attempt) = desk.lane(&client, &["--worktree", "direct"]).await;
+    worker.until_offered(attempt).await;
+    worker.start(attempt);
+    until_state(&client, attempt, |state| matches!(state, AttemptState::Running { .. })).await;
+    secure.revoke(&id).await;
+    let seen = ended(child).await;
+    assert_eq!((seen.code(), seen.out().as_str()), (70, ""), "{}", seen.err());
+    assert!(seen.err().contains("was revoked"), "{}", seen.err());
+    assert!(seen.err().contains(&format!("laneyard attach {attempt}")), "{}", seen.err());
+    assert_eq!(std::fs::read(desk.path("receipt.json")).unwrap(), b"", "no end is claimed");
+    worker.end(attempt, "complete", Some(b"answer"));
+    until_state(&client, attempt, AttemptState::is_ended).await;
+    let (_, other) = secure.create(Kind::Token, Role::Submit, "ada", None).await;
+    desk.bear("second.token", &other);
+    let attached = desk.run(&["attach", &attempt.to_string()]).await;
+    assert_eq!(attached.code(), 0, "{}", attached.err());
+    assert_eq!(std::fs::read(desk.path("out.md")).unwrap(), b"answer");
+    assert_eq!(desk.json("receipt.json")["status"], "complete");
+}
