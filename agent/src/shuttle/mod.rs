@@ -94,6 +94,16 @@ impl ShuttleError {
         }
     }
 
+    /// True if another credential could do what this one could not.
+    #[must_use]
+    pub fn is_of_credential(&self) -> bool {
+        match self {
+            Self::Call(error) => error.is_of_credential(),
+            Self::Stalled { last, .. } => last.is_of_credential(),
+            Self::Snapshot(_) => false,
+        }
+    }
+
     /// True when another process of this machine writes the same pack.
     fn is_busy(&self) -> bool {
         matches!(self, Self::Snapshot(SnapshotError::Io { source, .. }) if source.kind() == std::io::ErrorKind::WouldBlock)

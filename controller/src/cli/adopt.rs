@@ -19,7 +19,7 @@ use futures_util::future::join_all;
 use super::connect::{self, Adoption, ConnectError, Connection};
 use super::output::{Talk, chain};
 use super::record::{Held, Record, RecordError, Records};
-use super::run::deliver::{Settled, deliver, deliver_receipt, unseen};
+use super::run::deliver::{Settled, Shut, deliver, deliver_receipt, unseen};
 use super::run::drive::{Ended, OnLost, Unseen, drive};
 use super::run::home;
 use super::run::signals::Latch;
@@ -149,6 +149,8 @@ pub enum FinishError {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Unseen(#[from] Unseen),
+    #[error(transparent)]
+    Shut(#[from] Shut),
     #[error("the receipt of attempt {attempt} at `{}` cannot be written: {source}", path.display())]
     File { attempt: AttemptId, path: PathBuf, source: io::Error },
     /// Nobody has the reserved file any more; there is nothing to be tried again.
@@ -222,11 +224,11 @@ async fn finish_on(
         },
     };
     let ended = match &record.worktree {
-        Some(worktree) => home::settle(config, connection.client(), record.attempt, worktree, ended, waiting.0).await,
+        Some(worktree) => home::settle(config, connection.client(), record.attempt, worktree, ended, waiting.0).await?,
         None => ended,
     };
     Ok(match record.output.reopen() {
-        Ok(mut output) => deliver(connection.lane(), record.attempt, ended, (&mut output, &mut receipt)).await,
+        Ok(mut output) => deliver(connection.lane(), record.attempt, ended, (&mut output, &mut receipt)).await?,
         Err(error) => deliver_receipt(ended, &error, &mut receipt),
     })
 }

@@ -41,6 +41,11 @@ impl Desk {
         agent::secret_file::write(&self.token, secret).unwrap();
     }
 
+    /// From now on through another address of the same controller.
+    pub(crate) fn through(&mut self, address: &str) {
+        address.clone_into(&mut self.address);
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().canonicalize().unwrap().join(name)
     }
@@ -80,7 +85,12 @@ impl Desk {
 
     /// Starts a lane, and waits until the controller has it.
     pub(crate) async fn lane(&self, client: &Client, words: &[&str]) -> (Child, AttemptId) {
-        let mut command = self.command(&["run", "--mode", "read-only", "--parent", "codex", "--provider", "claude"]);
+        self.lane_that("read-only", client, words).await
+    }
+
+    /// The same, in another mode.
+    pub(crate) async fn lane_that(&self, mode: &str, client: &Client, words: &[&str]) -> (Child, AttemptId) {
+        let mut command = self.command(&["run", "--mode", mode, "--parent", "codex", "--provider", "claude"]);
         command.args("--model opus --effort high --prompt prompt.md --cwd repo --output out.md".split(' '));
         let child = command.args(["--receipt", "receipt.json"]).args(words).spawn().unwrap();
         let submitted = async {

@@ -21,4 +21,6 @@ mod schedule;
 mod scripted;
 mod snapshots;
 mod support;
+mod toll;
 mod wire;
+mod writer;

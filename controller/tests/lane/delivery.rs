@@ -96,7 +96,7 @@ async fn an_answer_is_written_byte_for_byte_before_its_receipt() {
     let lane = Scripted::new(complete(), vec![b"no newline ", b"\xff\x00 and no change"]);
     let ended = Ended { receipt: complete(), answer_bytes: Some(27) };
     let files = (&mut reservation.output, &mut reservation.receipt);
-    let settled = deliver(&lane, AttemptId::generate(), ended, files).await;
+    let settled = deliver(&lane, AttemptId::generate(), ended, files).await.unwrap();
     assert_eq!(settled.exit_code(), 0);
     assert_eq!(std::fs::read(desk.path("out.md")).unwrap(), b"no newline \xff\x00 and no change");
     assert_eq!(desk.json("receipt.json"), complete());
@@ -134,7 +134,7 @@ async fn an_answer_that_does_not_exist_makes_a_launcher_failure_and_no_output() 
     let lane = Lost(Scripted::new(complete(), Vec::new()));
     let ended = Ended { receipt: complete(), answer_bytes: Some(5) };
     let files = (&mut reservation.output, &mut reservation.receipt);
-    let settled = deliver(&lane, AttemptId::generate(), ended, files).await;
+    let settled = deliver(&lane, AttemptId::generate(), ended, files).await.unwrap();
     assert_eq!(settled.exit_code(), 70);
     let receipt = desk.json("receipt.json");
     assert_eq!(receipt["error"]["message"], "launcher failed after reserving output paths");
@@ -156,6 +156,6 @@ async fn a_file_that_took_the_outputs_place_is_not_removed() {
     let ended = Ended { receipt: json!({"schemaVersion": 2, "status": "cancelled"}), answer_bytes: None };
     let lane = Scripted::new(json!({}), Vec::new());
     let files = (&mut reservation.output, &mut reservation.receipt);
-    let settled = deliver(&lane, AttemptId::generate(), ended, files).await;
+    let settled = deliver(&lane, AttemptId::generate(), ended, files).await.unwrap();
     assert_eq!((settled.exit_code(), desk.text("out.md").as_str()), (130, "theirs"));
 }

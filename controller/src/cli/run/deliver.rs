@@ -10,6 +10,7 @@ use agent::receipt::{
     FAILURE_DETAIL, FailurePhase, LAUNCHER_FAILED, PreflightStatus, Receipt, ReceiptError, Status, cap,
     launcher_evidence, pretty_value, status_of,
 };
+use agent::transport::CallError;
 use futures_util::stream::StreamExt as _;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -25,28 +26,46 @@ const UNKNOWN_STATUS: u8 = 70;
 /// Tries to fetch an answer over a connection that comes and goes, one second apart.
 const ANSWER_TRIES: u32 = 60;
 
+/// The controller refuses our credential by now. What it has for us stays there, and the reserved files stay as they were.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the controller lets us look no more: {reason}; attempt {attempt} may go on, and its files stay reserved: \
+     laneyard attach {attempt}, with a valid credential"
+)]
+pub struct Shut {
+    pub attempt: AttemptId,
+    pub reason: String,
+}
+
 /// Puts answer and receipt in place. The receipt comes last: who sees it finds the answer.
+///
+/// # Errors
+/// See [`Shut`]; nothing else keeps a lane from its receipt.
 pub async fn deliver(
     lane: &dyn Lane,
     attempt: AttemptId,
     ended: Ended,
     files: (&mut Reserved, &mut Reserved),
-) -> Settled {
+) -> Result<Settled, Shut> {
     let (output, receipt) = files;
     let delivered = status_of(&ended.receipt).is_some_and(Status::delivered);
     if !delivered {
-        return settle(ended.receipt, output, receipt);
+        return Ok(settle(ended.receipt, output, receipt));
     }
-    match fetch(lane, attempt, ended.answer_bytes, output).await {
+    Ok(match fetch(lane, attempt, ended.answer_bytes, output).await {
         Ok(()) => write(ended.receipt, receipt),
-        Err(error) => {
+        Err(Unfetched::Shut(error)) => {
+            let _ = output.clear(); // a part of an answer is none; whoever comes next begins anew too
+            return Err(Shut { attempt, reason: output::chain(&error) });
+        }
+        Err(Unfetched::Failed(error)) => {
             let failed = match Receipt::from_value(&ended.receipt) {
                 Ok(complete) => lost_answer(complete, &error).to_value(),
                 Err(_) => ended.receipt,
             };
             settle(failed, output, receipt)
         }
-    }
+    })
 }
 
 /// Writes the receipt of an attempt whose output file is gone: an answer that was delivered is lost.
@@ -94,34 +113,48 @@ fn write(value: Value, receipt: &mut Reserved) -> Settled {
     Settled { receipt: value, written }
 }
 
-async fn fetch(lane: &dyn Lane, attempt: AttemptId, expected: Option<u64>, output: &mut Reserved) -> io::Result<()> {
+/// The answer cannot be had.
+enum Unfetched {
+    Shut(CallError),
+    Failed(io::Error),
+}
+
+async fn fetch(
+    lane: &dyn Lane,
+    attempt: AttemptId,
+    expected: Option<u64>,
+    output: &mut Reserved,
+) -> Result<(), Unfetched> {
     for _ in 1..ANSWER_TRIES {
         match copy(lane, attempt, expected, output).await {
             Err(Copy::Passing) => tokio::time::sleep(Duration::from_secs(1)).await,
-            Err(Copy::Failed(error)) => return Err(error),
-            Ok(()) => return output.sync(),
+            Err(Copy::Final(error)) => return Err(error),
+            Ok(()) => return output.sync().map_err(Unfetched::Failed),
         }
     }
-    Err(io::Error::other("the answer could not be fetched"))
+    Err(Unfetched::Failed(io::Error::other("the answer could not be fetched")))
 }
 
 enum Copy {
     /// The connection was lost: again, from the start.
     Passing,
-    Failed(io::Error),
+    Final(Unfetched),
 }
 
 async fn copy(lane: &dyn Lane, attempt: AttemptId, expected: Option<u64>, output: &mut Reserved) -> Result<(), Copy> {
-    let lost = |error: agent::transport::CallError| {
-        if error.is_passing() { Copy::Passing } else { Copy::Failed(io::Error::other(error)) }
+    let lost = |error: CallError| match error {
+        passing if passing.is_passing() => Copy::Passing,
+        refused if refused.is_of_credential() => Copy::Final(Unfetched::Shut(refused)),
+        other => Copy::Final(Unfetched::Failed(io::Error::other(other))),
     };
-    output.clear().map_err(Copy::Failed)?;
+    let unwritten = |error| Copy::Final(Unfetched::Failed(error));
+    output.clear().map_err(unwritten)?;
     let mut pieces = lane.answer(attempt).await.map_err(lost)?;
     let mut length = 0;
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(lost)?;
         length += piece.len() as u64;
-        output.append(&piece).map_err(Copy::Failed)?;
+        output.append(&piece).map_err(unwritten)?;
     }
     match expected {
         Some(whole) if whole != length => Err(Copy::Passing), // cut off

@@ -14,6 +14,7 @@ use agent::transport::CallError;
 use agent::wire::snapshot::SnapshotRef;
 use serde_json::{Value, json};
 
+use super::deliver::Shut;
 use super::drive::Ended;
 use super::travel::{cache, let_go};
 use crate::cli::output::{Meter, Talk, chain};
@@ -36,6 +37,17 @@ pub enum HomeError {
     Call(#[from] CallError),
     #[error("the controller names result {found}, the receipt {expected}")]
     Other { found: String, expected: Oid },
+}
+
+impl HomeError {
+    /// True if another credential could do what this one could not.
+    fn is_of_credential(&self) -> bool {
+        match self {
+            Self::Send(error) => error.is_of_credential(),
+            Self::Call(error) => error.is_of_credential(),
+            Self::Snapshot(_) | Self::Other { .. } => false,
+        }
+    }
 }
 
 /// A result that is here, with what it started from.
@@ -112,6 +124,9 @@ enum Settled {
 
 /// Brings and applies what a delivered writer left. What could not be applied makes the lane a failed one: who reads
 /// `complete` must find the files.
+///
+/// # Errors
+/// The controller shows the result to no credential of ours any more.
 pub async fn settle(
     config: &Config,
     client: &Client,
@@ -119,7 +134,7 @@ pub async fn settle(
     worktree: &WorktreeRecord,
     mut ended: Ended,
     talk: Talk,
-) -> Ended {
+) -> Result<Ended, Shut> {
     let tree: Option<Oid> = ended.receipt["result"]["tree"].as_str().and_then(|text| text.parse().ok());
     if !status_of(&ended.receipt).is_some_and(Status::delivered) {
         if tree.is_some() {
@@ -128,12 +143,13 @@ pub async fn settle(
         } else {
             let_go(config, attempt, &worktree.snapshot);
         }
-        return ended;
+        return Ok(ended);
     }
     let settled = match &tree {
         Some(tree) if ended.receipt["result"]["keptBy"] == "controller" => {
             match attempt_to(config, client, attempt, worktree, tree, talk).await {
                 Ok(settled) => settled,
+                Err(error) if error.is_of_credential() => return Err(Shut { attempt, reason: chain(&error) }),
                 Err(error) => Settled::Failed { reason: chain(&error) },
             }
         }
@@ -149,7 +165,7 @@ pub async fn settle(
         Settled::Applied { paths } => {
             talk.say(&format!("{paths} paths changed"));
             note(&mut ended.receipt, json!({"outcome": "applied", "paths": paths}));
-            return ended;
+            return Ok(ended);
         }
         Settled::Conflict { which } => {
             let noted = json!({"outcome": "conflict", "conflicts": which.iter().take(NAMED).collect::<Vec<_>>()});
@@ -168,7 +184,7 @@ pub async fn settle(
     if let Ok(receipt) = Receipt::from_value(&ended.receipt) {
         ended.receipt = not_applied(receipt, message).to_value();
     }
-    ended
+    Ok(ended)
 }
 
 async fn attempt_to(

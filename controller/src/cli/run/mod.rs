@@ -29,7 +29,7 @@ use agent::wire::attempt::Submit;
 use agent::wire::error::code::STORAGE_FULL;
 use time::OffsetDateTime;
 
-use self::deliver::{Failure, Settled, deliver, launcher_failure, settle, unseen};
+use self::deliver::{Failure, Settled, Shut, deliver, launcher_failure, settle, unseen};
 use self::drive::{OnLost, Unseen, drive};
 use self::options::{Options, UsageError};
 use self::reserve::{Reservation, canonical};
@@ -94,11 +94,17 @@ enum Untaken {
     /// The same.
     Full(String),
     /// It may go on, and we may not look: its files stay reserved and its record stays, for `attach`.
-    Shut(String),
+    Shut(Shut),
 }
 
 /// Exit code of a lane whose end cannot be told (runner 1.5, launcher failure).
 const SHUT: u8 = 70;
+
+impl From<Shut> for Untaken {
+    fn from(shut: Shut) -> Self {
+        Self::Shut(shut)
+    }
+}
 
 impl From<UsageError> for Untaken {
     fn from(error: UsageError) -> Self {
@@ -189,7 +195,7 @@ impl Checked {
                         reservation.give_back();
                         (message, FULL)
                     }
-                    Untaken::Shut(message) => (message, SHUT),
+                    Untaken::Shut(shut) => (shut.to_string(), SHUT),
                 };
                 output::line(&format!("error: {message}"));
                 return Ok(ExitCode::from(code));
@@ -344,17 +350,13 @@ impl Checked {
             Ok(ended) => {
                 let ended = match &self.worktree() {
                     Some(worktree) => {
-                        home::settle(&self.config, connection.client(), attempt, worktree, ended, self.talk).await
+                        home::settle(&self.config, connection.client(), attempt, worktree, ended, self.talk).await?
                     }
                     None => ended,
                 };
-                Ok(deliver(lane, attempt, ended, files).await)
+                Ok(deliver(lane, attempt, ended, files).await?)
             }
-            Err(Unseen::Call(error)) if error.is_of_credential() => Err(Untaken::Shut(format!(
-                "the controller lets us look no more: {}; attempt {attempt} may go on, and its files stay reserved: \
-                 laneyard attach {attempt}, with a valid credential",
-                chain(&error)
-            ))),
+            Err(Unseen::Call(error)) if error.is_of_credential() => Err(Shut { attempt, reason: chain(&error) }.into()),
             Err(error) => {
                 tracing::error!(%attempt, error = %chain(&error), "the attempt's end was not seen");
                 let failed = unseen(&self.assignment, &error, latch);
