@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
+use sha2::{Digest as _, Sha256};
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=LANEYARD_SUPERVISOR");
@@ -17,6 +19,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     println!("cargo::rerun-if-changed={}", ready.display());
     fs::copy(&ready, &embedded).map_err(|error| format!("cannot embed {}: {error}", ready.display()))?;
+    let digest = Sha256::digest(fs::read(&embedded)?);
+    let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    println!("cargo::rustc-env=SUPERVISOR_DIGEST={short}"); // computed here, not by every run
     Ok(())
 }
 

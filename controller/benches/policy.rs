@@ -7,7 +7,6 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::hint::black_box;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -37,23 +36,30 @@ fn processes(directory: &Path) {
         r#"{"events":[{"attemptIndex":0,"status":"usage-exhausted","processStarted":false}],"access":"read-only"}"#;
     fs::write(directory.join("state.json"), state).unwrap();
 
-    let next = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_laneyard"));
-        command.arg0("pstack-model-policy").args(["next", "--sheet", "sheet.md", "--role", "swarm workers"]);
+    let next = |program: &str, word: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(word).args(["next", "--sheet", "sheet.md", "--role", "swarm workers"]);
         command.args(["--parent", "codex", "--state", "state.json"]).current_dir(directory);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         command
     };
-    let output = next().output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut helper = next(env!("CARGO_BIN_EXE_pstack-model-policy"), &[]);
+    let mut subcommand = next(env!("CARGO_BIN_EXE_laneyard"), &["policy"]);
 
-    let (mut of_empty, mut of_next) = (Vec::new(), Vec::new());
+    let (mut of_empty, mut of_helper, mut of_subcommand) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         of_empty.push(timed(Command::new(&empty).current_dir(directory)));
-        of_next.push(timed(&mut next()));
+        of_helper.push(timed(&mut helper));
+        of_subcommand.push(timed(&mut subcommand));
     }
-    let (empty, next) = (median(&mut of_empty), median(&mut of_next));
-    let ratio = next.as_secs_f64() / empty.as_secs_f64();
-    eprintln!("policy next, whole process: median {next:?}, empty program {empty:?}, ratio {ratio:.2} (goal 1.5)");
+    let empty = median(&mut of_empty);
+    eprintln!("empty program: median {empty:?}");
+    for (what, times) in [("pstack-model-policy next", &mut of_helper), ("laneyard policy next", &mut of_subcommand)] {
+        let median = median(times);
+        let ratio = median.as_secs_f64() / empty.as_secs_f64();
+        eprintln!("{what}, whole process: median {median:?}, ratio {ratio:.2} (goal 1.5)");
+    }
 }
 
 fn timed(command: &mut Command) -> Duration {

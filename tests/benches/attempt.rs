@@ -38,21 +38,31 @@ fn main() {
 fn overhead(world: &World, runtime: &tokio::runtime::Runtime, rounds: usize) {
     let engine = runtime.block_on(Engine::open(Path::new("/var/run/docker.sock"))).expect("Docker answers");
     let image = runtime.block_on(engine.image(IMAGE)).expect("Docker answers").expect("tests/images/build was run");
-    let (mut bare, mut lane) = (Vec::new(), Vec::new());
+    let (mut parts, mut lane) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        bare.push(runtime.block_on(bare_run(&engine, &image.id, &world.path("work"))));
+        parts.push(runtime.block_on(bare_run(&engine, &image.id, &world.path("work"))));
         let began = Instant::now();
         let ended = world.lane(Cli::Claude).prompt("go").flag("--image", IMAGE).run();
         lane.push(began.elapsed());
         ended.assert("complete", 0);
     }
-    let (bare, lane) = (median(bare), median(lane));
+    let (bare, lane) = (median(parts.iter().map(|parts| parts.iter().sum()).collect()), median(lane));
+    let [create, start, wait, remove] =
+        [0, 1, 2, 3].map(|part| median(parts.iter().map(|parts| parts[part]).collect()));
     println!("bare engine calls  median {:7.1} ms of {rounds}", millis(bare));
+    println!(
+        "  of which create {:.1}, start {:.1}, wait {:.1}, remove {:.1}",
+        millis(create),
+        millis(start),
+        millis(wait),
+        millis(remove)
+    );
     println!("laneyard run       median {:7.1} ms of {rounds}", millis(lane));
     println!("overhead           {:.3}x (goal 1.15x)", lane.as_secs_f64() / bare.as_secs_f64());
 }
 
-async fn bare_run(engine: &Engine, image: &str, work: &Path) -> Duration {
+/// Create, start, wait, remove.
+async fn bare_run(engine: &Engine, image: &str, work: &Path) -> [Duration; 4] {
     let spec = ContainerSpec {
         labels: Labels {
             owner: "bench".parse().expect("an id"),
@@ -73,10 +83,13 @@ async fn bare_run(engine: &Engine, image: &str, work: &Path) -> Duration {
     };
     let began = Instant::now();
     let id = engine.create(&spec).await.expect("created");
+    let created = began.elapsed();
     engine.start(&id).await.expect("started");
+    let started = began.elapsed();
     engine.wait(&id).await.expect("ended");
+    let ended = began.elapsed();
     engine.remove(&id).await.expect("removed");
-    began.elapsed()
+    [created, started - created, ended - started, began.elapsed() - ended]
 }
 
 /// Highest resident memory of `laneyard run` without output, and with 1 GB of it.

@@ -331,18 +331,24 @@ impl AttemptDir {
         let _ = fs::remove_file(self.file(RESERVE));
     }
 
-    /// A small text that a later driver of the attempt may need; `None` if it was never written.
+    /// A small text that a later driver of the attempt may need; `None` if it was never written, or not to its end.
     #[must_use]
     pub fn read_note(&self, name: &str) -> Option<String> {
-        fs::read_to_string(self.path.join(name)).ok()
+        fs::read_to_string(self.path.join(name)).ok().filter(|text| !text.is_empty())
     }
 
-    /// Keeps a small text for a later driver of the attempt.
+    /// Keeps a small text for a later driver of the attempt, whole or not at all. It is about a living container, so it
+    /// survives this process and not a power cut, which ends both.
     ///
     /// # Errors
-    /// As for [`AttemptDir::write_durably`].
+    /// The device refuses; an older note of that name is untouched then.
     pub fn write_note(&self, name: &str, text: &str) -> io::Result<()> {
-        if self.read_note(name).as_deref() == Some(text) { Ok(()) } else { self.write_durably(name, text.as_bytes()) }
+        if self.read_note(name).as_deref() == Some(text) {
+            return Ok(());
+        }
+        let mut fresh = tempfile::Builder::new().prefix(".new-").tempfile_in(&self.path)?;
+        fresh.write_all(text.as_bytes())?;
+        fresh.persist(self.path.join(name)).map(drop).map_err(|error| error.error)
     }
 
     /// Writes a file whole and durably (new file, sync, rename, sync of the directory), mode 0600.

@@ -178,37 +178,45 @@ impl Place {
         }
     }
 
+    /// The container was seen a moment ago: while it runs, its first process is known from now on.
+    pub(super) fn running(&mut self, state: &ContainerState) {
+        let ContainerState::Running { pid, .. } = state else { return };
+        if self.first.replace(*pid) != Some(*pid) {
+            self.cgroup = Cgroup::of(*pid, &self.container);
+        }
+        if let Ok(pid) = i32::try_from(*pid) {
+            self.listener.expect_peer(pid);
+        }
+    }
+
     /// Waits for the supervisor's call, or for the proof that the container is gone. Cancel-safe.
     ///
     /// # Errors
     /// As for [`Place::change`].
     pub(super) async fn connect(&mut self) -> Result<Change, PlaceError> {
         let since = Instant::now();
+        // The engine is asked only where the first call has not come by then.
+        let mut known = self.connection.is_none() && self.steps.is_empty() && self.first.is_some();
         loop {
             if self.connection.is_some() {
                 return Ok(Change::Reconnected);
             }
-            match self.engine.inspect(&self.container).await {
-                Ok(inspection) => match inspection.state {
-                    ContainerState::Running { pid, .. } => {
-                        if self.first.replace(pid) != Some(pid) {
-                            self.cgroup = Cgroup::of(pid, &self.container);
+            if !std::mem::take(&mut known) {
+                match self.engine.inspect(&self.container).await {
+                    Ok(inspection) => match inspection.state {
+                        state @ ContainerState::Running { .. } => self.running(&state),
+                        state @ ContainerState::Exited { .. } => return self.lose(Gone::Ended { state }),
+                        ContainerState::Created => {}
+                    },
+                    Err(error) if error.is_gone() => return self.lose(Gone::Removed),
+                    Err(error) if error.is_unreachable() => {
+                        if since.elapsed() > ENGINE_LOST {
+                            return self.lose(Gone::EngineLost { reason: error.to_string() });
                         }
-                        if let Ok(pid) = i32::try_from(pid) {
-                            self.listener.expect_peer(pid);
-                        }
+                        tokio::time::sleep(ENGINE_PAUSE).await;
                     }
-                    state @ ContainerState::Exited { .. } => return self.lose(Gone::Ended { state }),
-                    ContainerState::Created => {}
-                },
-                Err(error) if error.is_gone() => return self.lose(Gone::Removed),
-                Err(error) if error.is_unreachable() => {
-                    if since.elapsed() > ENGINE_LOST {
-                        return self.lose(Gone::EngineLost { reason: error.to_string() });
-                    }
-                    tokio::time::sleep(ENGINE_PAUSE).await;
+                    Err(error) => return Err(error.into()),
                 }
-                Err(error) => return Err(error.into()),
             }
             match self.listener.accept(CALL).await {
                 Ok((supervisor, notices)) => {

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
 use tokio::sync::OnceCell;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::Deps;
 use super::fault;
@@ -17,7 +18,9 @@ use super::stop::describe;
 use crate::assignment::Assignment;
 use crate::container::discover::{self, DiscoverError, EngineChoice, Surroundings};
 use crate::container::spec::{self, Labels, SystemPaths, container_name};
-use crate::container::{ContainerId, ContainerSpec, ContainerState, Engine, EngineError, Finding, image, prepare};
+use crate::container::{
+    ContainerId, ContainerSpec, ContainerState, Engine, EngineError, Finding, Inspection, image, prepare,
+};
 use crate::driver::Environment;
 use crate::egress::{Allow, EgressSpec, ensure};
 use crate::event::Phase;
@@ -134,32 +137,42 @@ pub(super) async fn open(
     let attempt_dir = record.dir().path().to_owned();
     let git = Git::new();
     let cwd = assignment.paths.real_cwd();
-    let (plan, of_worktree) = match &assignment.snapshot {
-        Some(wanted) => snapshot::plan(deps, generation, assignment, record, wanted).await?,
-        None => {
-            let private = [deps.state.root().to_owned()];
-            let plan = worktree::plan(&git, &cwd, assignment.mode, &attempt_dir, &private).await;
-            (plan.map_err(|error| other(&error))?, Map::new())
-        }
-    };
     record.dir().create_run()?;
     let token = token(record)?;
     let listener = Listener::bind(record.dir().run(), token.clone()).map_err(|error| other(&error))?;
     let egress = egress_spec(assignment, record, &hosts)?;
-    let proxy = async { ensure(&egress).await.map_err(|error| other(&error)) };
-    let making = Making { deps, generation, assignment, engine: &engine, plan: &plan, token: &token };
     let fresh = !record.standing().workload_intended;
-    let before = async {
-        // What becomes of a snapshot's files is collected: their owner on this machine means nothing.
-        match fresh && plan.writes() && assignment.snapshot.is_none() {
-            true => worktree::ownership::baseline(&git, &plan).await.ok(),
-            false => None,
-        }
+    // The proxy's process starts while the container is made, on another thread: starting one takes its time.
+    let proxy = AbortOnDropHandle::new(tokio::spawn(async move { ensure(&egress).await }));
+    let making = async {
+        let (plan, of_worktree) = match &assignment.snapshot {
+            Some(wanted) => snapshot::plan(deps, generation, assignment, record, wanted).await?,
+            None => {
+                let private = [deps.state.root().to_owned()];
+                let plan = worktree::plan(&git, &cwd, assignment.mode, &attempt_dir, &private).await;
+                (plan.map_err(|error| other(&error))?, Map::new())
+            }
+        };
+        let before = async {
+            // What becomes of a snapshot's files is collected: their owner on this machine means nothing.
+            match fresh && plan.writes() && assignment.snapshot.is_none() {
+                true => worktree::ownership::baseline(&git, &plan).await.ok(),
+                false => None,
+            }
+        };
+        let making = Making { deps, generation, assignment, engine: &engine, plan: &plan, token: &token };
+        let (made, before) = tokio::join!(making.container(record), before);
+        Ok::<_, SiteError>((made?, before, plan, of_worktree))
     };
-    let (proxy, container, before) = tokio::join!(proxy, making.container(record), before);
-    proxy?;
-    let (container, mut facts) = container?;
-    let mut place = Place::new(engine, container, listener, record.dir().spool("supervisor.jsonl"));
+    let made = making.await;
+    // Awaited in any case, so that whoever clears away finds it.
+    let proxy = proxy.await.map_err(|error| other(&error))?;
+    let (Made { id, seen, mut facts }, before, plan, of_worktree) = made?;
+    proxy.map_err(|error| other(&error))?;
+    let mut place = Place::new(engine, id, listener, record.dir().spool("supervisor.jsonl"));
+    if let Some(seen) = seen {
+        place.running(&seen.state);
+    }
     let call = tokio::time::timeout(FIRST_CALL, place.connect()).await;
     match call {
         Ok(Ok(Change::Gone)) if !record.standing().workload_intended => {
@@ -203,6 +216,14 @@ async fn prove_mount(place: &mut Place, plan: &WorktreePlan, attempt_dir: &Path)
     verdict.map_err(|error| other(&error))
 }
 
+/// The attempt's container, running.
+struct Made {
+    id: ContainerId,
+    /// How it was seen after its start; `None` of one that a former driver started.
+    seen: Option<Inspection>,
+    facts: Map<String, Value>,
+}
+
 struct Making<'a> {
     deps: &'a Deps,
     generation: Generation,
@@ -213,10 +234,9 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    /// The attempt's container, running.
-    async fn container(&self, record: &mut Record) -> Result<(ContainerId, Map<String, Value>), SiteError> {
-        if let Some(found) = self.found(record).await? {
-            return Ok((found, read_facts(record)));
+    async fn container(&self, record: &mut Record) -> Result<Made, SiteError> {
+        if let Some(id) = self.found(record).await? {
+            return Ok(Made { id, seen: None, facts: read_facts(record) });
         }
         self.make(record).await
     }
@@ -255,7 +275,7 @@ impl Making<'_> {
         Ok(None)
     }
 
-    async fn make(&self, record: &mut Record) -> Result<(ContainerId, Map<String, Value>), SiteError> {
+    async fn make(&self, record: &mut Record) -> Result<Made, SiteError> {
         let Self { deps, assignment, engine, plan, .. } = self;
         let reference = assignment
             .image
@@ -295,7 +315,7 @@ impl Making<'_> {
         let id = engine.create(&spec).await?;
         record.enter(Entry::ContainerCreated { id: id.as_str().to_owned() })?;
         engine.start(&id).await?;
-        let isolation = engine.isolation(&id, &spec).await?;
+        let (seen, isolation) = engine.isolation(&id, &spec).await?;
         prepared.release();
         let violations = isolation.violations();
         if !violations.is_empty() {
@@ -319,7 +339,7 @@ impl Making<'_> {
         facts.insert("isolation".to_owned(), isolation);
         fault::point("before", "isolation-noted");
         record.dir().write_note(FACTS, &Value::Object(facts.clone()).to_string())?;
-        Ok((id, facts))
+        Ok(Made { id, seen: Some(seen), facts })
     }
 }
 

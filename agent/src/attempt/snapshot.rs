@@ -97,7 +97,8 @@ pub(super) async fn plan(
         record.enter(Entry::Materializing)?;
         write(&lease, &snapshot, record.dir()).await?;
         let note = Note { project: lease.project().clone(), fetched };
-        record.dir().write_note(NOTE, &json!(note).to_string())?;
+        // The written worktree outlives a power cut, and so must this.
+        record.dir().write_durably(NOTE, json!(note).to_string().as_bytes())?;
         record.enter(Entry::Materialized)?;
     }
     let gone =

@@ -196,7 +196,10 @@ pub(super) async fn live(session: Arc<Session>, lease: LeaseRef, log: EventLog) 
             Err(RecvError::Lagged(_)) => continue,
             Err(RecvError::Closed) => return,
         };
-        tokio::time::sleep(COALESCE).await;
+        tokio::select! {
+            () = session.over.cancelled() => return,
+            () = tokio::time::sleep(COALESCE) => {}
+        }
         while let Ok(next) = live.try_recv() {
             merge(&mut events, next);
         }

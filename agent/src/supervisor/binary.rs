@@ -5,8 +5,6 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest as _, Sha256};
-
 static BINARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/supervisor"));
 
 /// The static program that runs as first process in any image of this CPU's Linux.
@@ -29,9 +27,7 @@ pub struct InstallError {
 /// # Errors
 /// [`InstallError`] names the file.
 pub fn install(dir: &Path) -> Result<PathBuf, InstallError> {
-    let digest = Sha256::digest(BINARY);
-    let short: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-    let path = dir.join(format!("supervisor-{short}"));
+    let path = dir.join(concat!("supervisor-", env!("SUPERVISOR_DIGEST")));
     match place(dir, &path) {
         Ok(()) => Ok(path),
         Err(source) => Err(InstallError { path, source }),

@@ -100,7 +100,7 @@ async fn root_without_capabilities_is_the_fallback_and_a_finding() {
     lane.engine.start(&id).await.unwrap();
     let running = crate::fixture::Running { engine: lane.engine.clone(), id, spec };
     running.printed("ready").await;
-    let report = lane.engine.isolation(&running.id, &running.spec).await.unwrap();
+    let (_, report) = lane.engine.isolation(&running.id, &running.spec).await.unwrap();
     assert_eq!(report.violations(), []);
     assert_eq!(report.kernel.map(|kernel| kernel.effective_capabilities), Some(0));
     assert!(report.findings.iter().any(|finding| finding.name == "runs-as-powerless-root"));

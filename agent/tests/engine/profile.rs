@@ -20,7 +20,7 @@ async fn profile_in_force(which: Which) {
     let plan = lane.plan(&cwd, Mode::ReadOnly).await;
     let running = lane.start(&plan, "echo ready; exec sleep 600").await;
     running.printed("ready").await;
-    let report = lane.engine.isolation(&running.id, &running.spec).await.unwrap();
+    let (_, report) = lane.engine.isolation(&running.id, &running.spec).await.unwrap();
     assert_eq!(report.violations(), []);
     let kernel = report.kernel.clone().expect("the process is on this machine");
     assert_eq!((kernel.effective_capabilities, kernel.bounding_capabilities), (0, 0));

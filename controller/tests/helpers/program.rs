@@ -8,8 +8,10 @@ use std::process::{Command, Output};
 /// How the program is called.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Called {
-    /// By the helper's own name.
+    /// The program of that name.
     ByName,
+    /// A link of that name to `laneyard`.
+    ByLink,
     /// As `laneyard <word> … --json`.
     AsSubcommand,
 }
@@ -24,13 +26,15 @@ pub(crate) enum Helper {
 impl Helper {
     /// The command of a call, to be run in `directory`.
     pub(crate) fn command(self, called: Called, words: &[impl AsRef<OsStr>], directory: &Path) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_laneyard"));
-        let (name, word) = match self {
-            Self::Policy => ("pstack-model-policy", "policy"),
-            Self::Contract => ("pstack-worker-contract", "contract"),
+        let (program, name, word) = match self {
+            Self::Policy => (env!("CARGO_BIN_EXE_pstack-model-policy"), "pstack-model-policy", "policy"),
+            Self::Contract => (env!("CARGO_BIN_EXE_pstack-worker-contract"), "pstack-worker-contract", "contract"),
         };
+        let laneyard = env!("CARGO_BIN_EXE_laneyard");
+        let mut command = Command::new(if matches!(called, Called::ByName) { program } else { laneyard });
         match called {
-            Called::ByName => command.arg0(format!("/some/where/{name}")),
+            Called::ByName => &mut command,
+            Called::ByLink => command.arg0(format!("/some/where/{name}")),
             Called::AsSubcommand => command.arg(word),
         };
         command.args(words).current_dir(directory).env_remove("LANEYARD_AGENTS_DIR");

@@ -35,7 +35,7 @@ fn run_all(helper: Helper, vectors: &str) {
     let mut count = 0;
     for line in vectors.lines().filter(|line| !line.is_empty()) {
         let vector: Vector = serde_json::from_str(line).unwrap();
-        for called in [Called::ByName, Called::AsSubcommand] {
+        for called in [Called::ByName, Called::ByLink, Called::AsSubcommand] {
             count += 1;
             if let Err(why) = run(&vector, helper, called) {
                 failures.push(format!("{} ({called:?}): {why}", vector.id));

@@ -69,13 +69,17 @@ impl Engine {
         };
         let docker = Docker::connect_with_unix(&address, WORK.as_secs(), bollard::API_DEFAULT_VERSION)
             .map_err(|source| unreachable(source.to_string()))?;
-        let version = within(&address, "tell its version", ASK, docker.version()).await?;
+        let asked = time::OffsetDateTime::now_utc();
+        // Neither question depends on the version that is agreed on, and an engine takes its time for both.
+        let (version, info) = tokio::join!(
+            within(&address, "tell its version", ASK, docker.version()),
+            within(&address, "describe itself", ASK, docker.info())
+        );
+        let version = version?;
         let agreed = read::agree(&address, &version, OURS_MIN, *bollard::API_DEFAULT_VERSION)?;
         let docker = Docker::connect_with_unix(&address, WORK.as_secs(), &agreed)
             .map_err(|source| unreachable(source.to_string()))?;
-        let asked = time::OffsetDateTime::now_utc();
-        let info = within(&address, "describe itself", ASK, docker.info()).await?;
-        let mut info = read::info(socket, &version, &agreed, &info, asked);
+        let mut info = read::info(socket, &version, &agreed, &info?, asked);
         info.ceilings = Ceilings::of(engine_pid);
         if info.kind == EngineKind::Podman && !info.rootless {
             // Podman 4 says it only in a field of its own.
@@ -215,12 +219,18 @@ impl Engine {
         }
     }
 
-    /// What is really in force on a created (better: a started) container, read back from the engine.
+    /// What is really in force on a created (better: a started) container, read back from the engine in the same look
+    /// as its state.
     ///
     /// # Errors
     /// Gone, or the engine could not be asked.
-    pub async fn isolation(&self, id: &ContainerId, spec: &ContainerSpec) -> Result<IsolationReport, EngineError> {
-        Ok(read::isolation(&self.look(id).await?, spec, &self.info))
+    pub async fn isolation(
+        &self,
+        id: &ContainerId,
+        spec: &ContainerSpec,
+    ) -> Result<(Inspection, IsolationReport), EngineError> {
+        let seen = self.look(id).await?;
+        Ok((read::inspection(&seen)?, read::isolation(&seen, spec, &self.info)))
     }
 
     /// Waits until a started container has ended, and returns its final state. Survives an engine that is away for
