@@ -1,7 +1,6 @@
 //! What a writer left, on its way to the controller: collected once nobody can write any more, sent, and only then told.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +12,9 @@ use super::outcome::Judged;
 use super::record::Record;
 use super::snapshot::{open, worktree_of};
 use super::stop::describe;
+use super::transfer::told;
 use crate::assignment::Assignment;
+use crate::event::Phase;
 use crate::ids::Generation;
 use crate::shuttle::{Route, Shuttle, ShuttleError};
 use crate::snapshot::result::{ResultTree, collect};
@@ -40,8 +41,14 @@ pub struct Collected {
     pub deleted: usize,
     /// What must never be applied, in words.
     pub refused: Vec<String>,
-    /// What could not be read.
+    /// What could not be read or cannot travel.
     pub unreadable: Vec<String>,
+    /// The first paths that Git ignores; they are no part of the result.
+    #[serde(default)]
+    pub ignored: Vec<String>,
+    /// How many there are.
+    #[serde(default)]
+    pub ignored_in_all: usize,
 }
 
 impl Collected {
@@ -62,6 +69,8 @@ impl Collected {
             deleted: count(|before, after| before && !after),
             refused: words(true),
             unreadable: words(false),
+            ignored: result.ignored.paths.iter().take(NAMED).cloned().collect(),
+            ignored_in_all: result.ignored.in_all,
         }
     }
 
@@ -129,7 +138,7 @@ async fn send(
     deps: &Deps,
     generation: Generation,
     assignment: &Assignment,
-    record: &Record,
+    record: &mut Record,
     (wanted, tree): (&SnapshotRef, &Oid),
     patience: Duration,
 ) -> Result<(), ShuttleError> {
@@ -141,7 +150,8 @@ async fn send(
     let route = Route::of_worker(&deps.worker, "result", assignment.attempt, generation);
     let shuttle = Shuttle { transport: supply.transport.clone(), route, patience };
     let parcel = Parcel::result(&snapshot, &result);
-    shuttle.send(&lease, &parcel, History::Full, &(Arc::new(|_, _| {}) as _)).await?;
+    let sending = |tell| async move { shuttle.send(&lease, &parcel, History::Full, &tell).await.map(|_| shuttle) };
+    let shuttle = told(record, Phase::Settling, "sending the result", sending).await?;
     let keep = KeepResult { result: tree.clone() };
     shuttle.insist::<ResultView>(|| Call::post(&shuttle.route.at("keep", ""), &keep)).await?;
     Ok(())

@@ -2,7 +2,6 @@
 //! into a directory of the attempt. Each step may be cut off at any moment; the next driver goes on from what is there.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -13,8 +12,10 @@ use super::directory::AttemptDir;
 use super::journal::Entry;
 use super::record::Record;
 use super::site::{SiteError, other};
+use super::transfer::told;
 use crate::assignment::Assignment;
 use crate::descriptor::Mode;
+use crate::event::Phase;
 use crate::ids::Generation;
 use crate::shuttle::{Route, Shuttle};
 use crate::snapshot::{Cache, Lease, Place, ProjectId, Snapshot, SnapshotError, Worktree, materialize};
@@ -26,6 +27,8 @@ use crate::worktree::{self, Elsewhere, WorktreePlan};
 const PATIENCE: Duration = Duration::from_secs(1800);
 /// What is not in the snapshot is named in the receipt up to so many times.
 const NAMED: usize = 20;
+/// Writing so many files takes long enough to be told.
+const MANY: u64 = 10_000;
 /// The worktree and what was made for it, in the attempt's directory.
 const WORKTREE: &str = "worktree";
 const PRIVATE: &str = "worktree.private";
@@ -95,6 +98,9 @@ pub(super) async fn plan(
         let (lease, fetched) = fetch(deps, generation, assignment, record, wanted).await?;
         let snapshot = Snapshot::load(&lease, &wanted.id).await.map_err(|error| other(&error))?;
         record.enter(Entry::Materializing)?;
+        if snapshot.summary.files > MANY {
+            record.note(Phase::Preparing, format!("writing the worktree, {} files", snapshot.summary.files));
+        }
         write(&lease, &snapshot, record.dir()).await?;
         let note = Note { project: lease.project().clone(), fetched };
         // The written worktree outlives a power cut, and so must this.
@@ -146,8 +152,12 @@ async fn fetch(
     });
     let lease = lease.await.map_err(|error| failed(&error))?;
     let ticket = record.dir().file(TICKET);
-    let fetched = shuttle.bring(&lease, &offer, Some(&ticket), &(Arc::new(|_, _| {}) as _)).await;
-    let fetched = fetched.map_err(|error| failed(&error))?;
+    let bringing = |tell| async move {
+        let fetched = shuttle.bring(&lease, &offer, Some(&ticket), &tell).await;
+        fetched.map(|fetched| (lease, fetched))
+    };
+    let brought = told(record, Phase::Preparing, "fetching the snapshot", bringing).await;
+    let (lease, fetched) = brought.map_err(|error| failed(&error))?;
     evict(supply);
     Ok((lease, fetched))
 }

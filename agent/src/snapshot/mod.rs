@@ -13,6 +13,7 @@ mod index; // Git's index file
 mod program; // git with a private Git directory
 mod source; // what the user's repository says about itself
 mod scan; // a directory as a tree
+mod special; // what is no file, link or directory
 mod take; // the snapshot
 mod lfs; // pointers to large files
 pub mod cache; // a bare repository per project
@@ -196,6 +197,8 @@ pub struct Summary {
 pub enum Unseen {
     /// It cannot be read.
     Unreadable { path: TreePath },
+    /// A FIFO, a socket or a device.
+    Special { path: TreePath },
     /// A path that leads through what some file system takes for `.git`.
     Name { name: String },
     /// A submodule that was never checked out.
@@ -220,8 +223,9 @@ pub enum SnapshotError {
     #[error("`{path}` is inside Git's own metadata: name the work tree instead")]
     InsideGitDirectory { path: PathBuf },
     #[error(
-        "`{path}` does not belong to the lane's repository: give a worktree of that repository, or leave --cwd away for the \
-         lane's own directory"
+        "`{path}` does not belong to the lane's repository, as the state directory of the lane's client knows it: apply in a \
+         worktree of that repository on that machine; for a clone or another machine write a patch with `laneyard result export`, \
+         and apply it there with `git apply --3way`"
     )]
     Elsewhere { path: PathBuf },
     #[error("the Git work tree around `{path}` cannot be resolved: {reason}")]

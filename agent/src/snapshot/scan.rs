@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::index::{GITLINK, Index};
 use super::oid::{ObjectFormat, Oid};
 use super::program::{Output, Repo, write_git_dir};
+use super::special::{emptied, is_special, specials};
 use super::{SnapshotError, Sparse, TreePath, Unseen, blocking, io};
 use crate::worktree::git::Git;
 
@@ -114,7 +115,7 @@ pub(super) async fn scan(ground: &Ground) -> Result<Scan, SnapshotError> {
     }
     let writer = repo.writing();
     let mut attempt = 1;
-    let (index, mut unseen, mut nested, hollow) = loop {
+    let (mut index, mut unseen, mut nested, mut hollow) = loop {
         // A split index is not read here, so what became of its entries is not known: Git walks by itself.
         let known = if before.split { "--all" } else { "--update" };
         // The tree is walked once: known files are only looked at, and what the walk lists is added afterwards.
@@ -148,10 +149,26 @@ pub(super) async fn scan(ground: &Ground) -> Result<Scan, SnapshotError> {
         }
         attempt += 1;
     };
+    forget_specials(&repo, &unseen).await?;
     let root = ground.root.clone();
-    let candidates = blocking(move || Ok(hollows(&root, &hollow))).await?;
-    let (tree, empty) = tokio::join!(repo.write_tree(), not_ignored(&before_repo, candidates));
+    let (old, new) = (before.entries, std::mem::take(&mut index.entries));
+    let (candidates, hollow, new) = blocking(move || {
+        hollow.extend(emptied(&root, &old, &new));
+        Ok((hollows(&root, &hollow), hollow, new))
+    })
+    .await?;
+    index.entries = new;
+    let (tree, empty, special) = tokio::join!(
+        repo.write_tree(),
+        not_ignored(&before_repo, candidates, b"/"),
+        specials_of(ground, &before_repo, (&mut index, hollow)),
+    );
     let tree = tree?;
+    for special in special? {
+        if !unseen.contains(&special) {
+            unseen.push(special);
+        }
+    }
     if tree.code != 0 {
         return Err(repo.failed(&["write-tree"], tree.stderr));
     }
@@ -283,6 +300,9 @@ fn look(
         if directory {
             // A repository without a commit: Git cannot even name it.
             looked.nested.push(path);
+        } else if is_special(&path.under(root)) {
+            // A known file that is none any more. It is not opened: a FIFO would wait for its other end.
+            looked.unseen.push(Unseen::Special { path });
         } else if std::fs::File::open(path.under(root)).is_err() {
             looked.unseen.push(Unseen::Unreadable { path });
         } else if !looked.changed.contains(&path) {
@@ -322,18 +342,46 @@ fn hollows(root: &Path, listed: &[u8]) -> Vec<TreePath> {
     found
 }
 
-async fn not_ignored(repo: &Repo, candidates: Vec<TreePath>) -> Result<Vec<TreePath>, SnapshotError> {
+/// A known file whose place has a FIFO now is gone; Git would keep the old content.
+async fn forget_specials(repo: &Repo, unseen: &[Unseen]) -> Result<(), SnapshotError> {
+    let special = unseen.iter().filter_map(|unseen| match unseen {
+        Unseen::Special { path } => Some([path.as_bytes(), b"\0"].concat()),
+        _ => None,
+    });
+    let stdin: Vec<u8> = special.flatten().collect();
+    if !stdin.is_empty() {
+        repo.ask(&["update-index", "--force-remove", "-z", "--stdin"], &stdin).await?;
+    }
+    Ok(())
+}
+
+/// FIFOs and the like that Git does not ignore. The index is only lent to the walk.
+async fn specials_of(
+    ground: &Ground,
+    repo: &Repo,
+    (index, listed): (&mut Index, Vec<u8>),
+) -> Result<Vec<Unseen>, SnapshotError> {
+    let (root, entries) = (ground.root.clone(), std::mem::take(&mut index.entries));
+    let walked = blocking(move || Ok((specials(&root, &entries, &listed), entries))).await?;
+    let found = walked.0;
+    index.entries = walked.1;
+    Ok(not_ignored(repo, found, b"").await?.into_iter().map(|path| Unseen::Special { path }).collect())
+}
+
+/// `end` is what a path of this kind ends with for Git.
+async fn not_ignored(repo: &Repo, candidates: Vec<TreePath>, end: &[u8]) -> Result<Vec<TreePath>, SnapshotError> {
     if candidates.is_empty() {
         return Ok(candidates);
     }
-    let stdin: Vec<u8> = candidates.iter().flat_map(|path| [path.as_bytes(), b"/\0"].concat()).collect();
+    let asked = |path: &TreePath| [path.as_bytes(), end].concat();
+    let stdin: Vec<u8> = candidates.iter().flat_map(|path| [&asked(path)[..], b"\0"].concat()).collect();
     let args = ["check-ignore", "-z", "--stdin", "--no-index"];
     let output = repo.run(&args, &stdin).await?;
     if output.code > 1 {
         return Err(repo.failed(&args, output.stderr));
     }
     let ignored: BTreeSet<&[u8]> = split(&output.stdout).collect();
-    Ok(candidates.into_iter().filter(|path| !ignored.contains(&*[path.as_bytes(), b"/"].concat())).collect())
+    Ok(candidates.into_iter().filter(|path| !ignored.contains(&*asked(path))).collect())
 }
 
 impl Scan {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::index::Index;
 use super::oid::{ObjectFormat, Oid};
+use super::scan::split;
 use super::{CarriedRef, Options, SnapshotError, Sparse, TreePath, io};
 use crate::worktree::git::Git;
 
@@ -108,9 +109,16 @@ impl Source {
     }
 
     /// Entries that are not checked out; whole directories of a sparse index end in `/`.
-    pub(super) fn skipped(&self) -> Result<BTreeSet<Vec<u8>>, SnapshotError> {
+    pub(super) async fn skipped(&self, git: &Git) -> Result<BTreeSet<Vec<u8>>, SnapshotError> {
         let Some(path) = self.index() else { return Ok(BTreeSet::new()) };
         let (index, _) = Index::parse(&std::fs::read(&path).map_err(io(&path))?, self.format)?;
+        if index.split {
+            // Most entries are in another file, and only Git knows which of them still count.
+            let args = ["ls-files", "-t", "-z"].map(OsStr::new);
+            let answer = git.run(&self.root, &args, &[]).await?;
+            let skipped = split(&answer.stdout).filter_map(|line| line.strip_prefix(b"S "));
+            return Ok(skipped.map(<[u8]>::to_vec).collect());
+        }
         Ok(index.entries.into_iter().filter(|entry| entry.skip).map(|entry| entry.path).collect())
     }
 

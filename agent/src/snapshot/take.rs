@@ -168,6 +168,7 @@ impl Unseen {
     pub(super) fn below(self, prefix: &TreePath) -> Self {
         match self {
             Self::Unreadable { path } => Self::Unreadable { path: path.below(prefix) },
+            Self::Special { path } => Self::Special { path: path.below(prefix) },
             Self::Submodule { path } => Self::Submodule { path: path.below(prefix) },
             Self::LfsContent { path } => Self::LfsContent { path: path.below(prefix) },
             Self::Name { name } => Self::Name { name: format!("{prefix}/{name}") },

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use agent::config::Config;
 use agent::ids::AttemptId;
-use agent::snapshot::result::{Change, Entry, FileMode, Outcome, export};
+use agent::snapshot::result::{Change, DirectoryChange, Entry, FileMode, Outcome, export};
 use agent::wire::snapshot::ResultView;
 use anyhow::Context as _;
 use serde_json::json;
@@ -107,9 +107,10 @@ impl Show {
     async fn run(self, config: &Config, client: &Client) -> anyhow::Result<ExitCode> {
         let (view, brought) = fetch(config, client, self.attempt).await?;
         let result = &brought.result;
+        let changes = changes(&brought);
         if self.json {
             let changes: Vec<_> =
-                result.changes.iter().map(|change| json!({"path": change.path, "change": word(change)})).collect();
+                changes.iter().map(|(path, change)| json!({"path": path, "change": change})).collect();
             let findings: Vec<_> = result
                 .findings
                 .iter()
@@ -123,19 +124,44 @@ impl Show {
                 "reviewed": view.reviewed,
                 "changes": changes,
                 "findings": findings,
+                "ignored": result.ignored.paths,
+                "ignoredInAll": result.ignored.in_all,
             });
             output::data(&value.to_string());
             return Ok(ExitCode::SUCCESS);
         }
         output::line(&format!("result {} of attempt {}, for {}", view.result, view.attempt, view.snapshot.root));
-        for change in &result.changes {
-            output::data(&format!("{:9} {}", word(change), change.path));
+        for (path, change) in &changes {
+            output::data(&format!("{change:9} {path}"));
         }
         for finding in &result.findings {
             output::line(&format!("{}: {finding}", if finding.refuses() { "refused" } else { "note" }));
         }
+        let (ignored, in_all) = (&result.ignored.paths, result.ignored.in_all);
+        for path in ignored {
+            output::line(&format!("ignored: `{path}` is ignored by Git and not in the result"));
+        }
+        if in_all > ignored.len() {
+            output::line(&format!("ignored: {} more", in_all - ignored.len()));
+        }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Changed files and empty directories, by path; a directory ends with a slash.
+fn changes(brought: &Brought) -> Vec<(String, &'static str)> {
+    let files = brought.result.changes.iter().map(|change| (change.path.to_string(), word(change)));
+    let directories = brought.result.directories(&brought.snapshot).into_iter().map(|(path, change)| {
+        let word = match change {
+            DirectoryChange::Added => "added",
+            DirectoryChange::Emptied => "emptied",
+            DirectoryChange::Deleted => "deleted",
+        };
+        (format!("{path}/"), word)
+    });
+    let mut all: Vec<_> = files.chain(directories).collect();
+    all.sort();
+    all
 }
 
 fn word(change: &Change) -> &'static str {
@@ -157,6 +183,13 @@ impl Apply {
             Some(dir) => dir,
             None => PathBuf::from(&view.snapshot.root),
         };
+        anyhow::ensure!(
+            dir.is_dir(),
+            "`{}`, where the lane's files were, is not on this machine: name a worktree of that repository with --cwd, or take \
+             the changes with `laneyard result export {}` and `git apply --3way`",
+            dir.display(),
+            self.attempt
+        );
         let outcome = take_in(config, client, self.attempt, &brought, &dir, &view.snapshot).await?;
         let (value, text, applied) = match outcome {
             Outcome::Applied { paths } => {

@@ -17,6 +17,7 @@ pub(crate) struct Desk {
     address: String,
     token: PathBuf,
     ca: Option<PathBuf>,
+    state: &'static str,
 }
 
 impl Desk {
@@ -25,7 +26,7 @@ impl Desk {
         std::fs::create_dir(dir.path().join("repo")).unwrap();
         std::fs::write(dir.path().join("prompt.md"), "say hello\n").unwrap();
         std::fs::write(dir.path().join("sheet.md"), "swarm workers: claude:opus@high\n").unwrap();
-        Self { dir, address: served.address.clone(), token: served.dir.join("token"), ca: None }
+        Self { dir, address: served.address.clone(), token: served.dir.join("token"), ca: None, state: "state" }
     }
 
     /// At a controller with an identity, with this token.
@@ -39,6 +40,11 @@ impl Desk {
     pub(crate) fn bear(&mut self, name: &str, secret: &str) {
         self.token = self.path(name);
         agent::secret_file::write(&self.token, secret).unwrap();
+    }
+
+    /// From now on with another state directory: as on another machine.
+    pub(crate) fn elsewhere(&mut self, state: &'static str) {
+        self.state = state;
     }
 
     /// From now on through another address of the same controller.
@@ -58,7 +64,7 @@ impl Desk {
     fn command(&self, words: &[&str]) -> Command {
         let mut command = self.bare();
         command.args(words).args(["--controller", &self.address]);
-        command.arg("--token-file").arg(&self.token).arg("--state-dir").arg(self.path("state"));
+        command.arg("--token-file").arg(&self.token).arg("--state-dir").arg(self.path(self.state));
         if let Some(ca) = &self.ca {
             command.arg("--ca").arg(ca);
         }

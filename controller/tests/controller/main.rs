@@ -15,6 +15,7 @@ mod operators;
 mod properties;
 mod refusals;
 mod restart;
+mod results; // what a writer left
 mod revoked; // a waiting client's credential
 mod retention;
 mod schedule;

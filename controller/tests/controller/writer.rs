@@ -39,5 +39,6 @@ pub(crate) async fn wrote(served: &Served, worker: &str, attempt: AttemptId, wri
     soon(up.send(&lease, &Parcel::result(&snapshot, &result), History::Full, &silent)).await.unwrap();
     let keep = KeepResult { result: result.id.clone() };
     soon(up.insist::<ResultView>(|| Call::post(&up.route.at("keep", ""), &keep))).await.unwrap();
-    json!({"tree": result.id, "keptBy": "controller"})
+    let ignored = &result.ignored;
+    json!({"tree": result.id, "keptBy": "controller", "ignored": ignored.paths, "ignoredInAll": ignored.in_all})
 }

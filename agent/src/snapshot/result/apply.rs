@@ -8,6 +8,7 @@ use std::process::Stdio;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
+use super::empty::made_by_cli;
 use super::stage::{Stage, recover};
 use super::{Change, Entry, FileMode, Finding, ResultTree, compare};
 use crate::snapshot::cache::Cache;
@@ -53,7 +54,9 @@ pub async fn apply(
     let excludes = snapshot.excludes.clone();
     let options = Options { lfs: snapshot.lfs, refs, excludes, ..Options::default() };
     let taken = take::take(cache, &root, &options).await?;
-    let now = &taken.snapshot;
+    let mut now = taken.snapshot;
+    // The caller's own CLI makes it too, whenever it likes.
+    now.content.empty_directories.retain(|path| !made_by_cli(snapshot, path));
     if same(&now.content, &result.content) {
         return Ok(Outcome::Applied { paths: 0 });
     }
@@ -75,23 +78,24 @@ pub async fn apply(
     }
     let mut changes = result.changes.clone();
     if source.sparse.is_some() {
-        changes = blocking(move || not_there(&source, changes)).await?;
+        let top = root.clone();
+        let skipped = source.skipped(cache.git()).await?;
+        changes = blocking(move || Ok(not_there(&top, &skipped, changes))).await?;
     }
     write(&repo, &root, snapshot, result, changes).await
 }
 
 /// What a sparse checkout leaves away is not there to be replaced: the lane's file is a new one for the disk.
-fn not_there(source: &Source, mut changes: Vec<Change>) -> Result<Vec<Change>, SnapshotError> {
-    let skipped = source.skipped()?;
+fn not_there(root: &Path, skipped: &BTreeSet<Vec<u8>>, mut changes: Vec<Change>) -> Vec<Change> {
     for change in changes.iter_mut().filter(|change| change.after.is_some()) {
         let above = change.path.parents().map(|parent| [parent.as_bytes(), b"/"].concat());
         let outside = std::iter::once(change.path.as_bytes().to_vec()).chain(above).any(|path| skipped.contains(&path));
-        let there = change.path.under(&source.root).symlink_metadata().is_ok();
+        let there = change.path.under(root).symlink_metadata().is_ok();
         if outside && !there {
             change.before = None;
         }
     }
-    Ok(changes)
+    changes
 }
 
 /// Nested repositories are listed in the order they were found.

@@ -2,11 +2,15 @@
 
 use std::path::Path;
 
-use super::{Record, ResultTree, compare};
+use super::empty::made_by_cli;
+use super::{Ignored, Record, ResultTree, compare};
 use crate::snapshot::cache::Lease;
 use crate::snapshot::materialize::Worktree;
-use crate::snapshot::scan::{Ground, scan};
+use crate::snapshot::scan::{Ground, scan, split};
 use crate::snapshot::{Content, Nested, Snapshot, SnapshotError, TreePath, Unseen, take};
+
+/// Ignored paths that are kept by name.
+const NAMED: usize = 100;
 
 /// Reads what the writer left, links as links. Nothing may write there any more: its container is gone. On an error the
 /// worktree must be kept, for the work is only there.
@@ -15,9 +19,10 @@ use crate::snapshot::{Content, Nested, Snapshot, SnapshotError, TreePath, Unseen
 /// The files cannot be read, or keep changing.
 pub async fn collect(lease: &Lease, worktree: &Worktree, snapshot: &Snapshot) -> Result<ResultTree, SnapshotError> {
     let scratch = lease.scratch()?;
-    let mut walk = Walk { lease, worktree, snapshot, scratch: scratch.path(), count: 0 };
+    let mut walk = Walk { lease, worktree, snapshot, scratch: scratch.path(), count: 0, ignored: Vec::new() };
     let (tree, inner, empty_directories, mut unseen) = walk.scan(None).await?;
     let mut content = Content { tree, nested: Vec::new(), empty_directories };
+    content.empty_directories.retain(|path| !made_by_cli(snapshot, path));
     let mut open: Vec<TreePath> = inner.into_iter().rev().collect();
     while let Some(path) = open.pop() {
         let (tree, inner, empty, more) = walk.scan(Some(&path)).await?;
@@ -26,11 +31,22 @@ pub async fn collect(lease: &Lease, worktree: &Worktree, snapshot: &Snapshot) ->
         open.extend(inner.into_iter().rev().map(|inner| inner.below(&path)));
         content.nested.push(Nested { path, tree });
     }
-    let mut record =
-        Record { snapshot: snapshot.id()?.clone(), content, unreadable: Vec::new(), refused_names: Vec::new() };
+    let mut ignored = walk.ignored;
+    ignored.sort();
+    let in_all = ignored.len();
+    ignored.truncate(NAMED);
+    let mut record = Record {
+        snapshot: snapshot.id()?.clone(),
+        content,
+        unreadable: Vec::new(),
+        refused_names: Vec::new(),
+        special: Vec::new(),
+        ignored: Ignored { paths: ignored, in_all },
+    };
     for unseen in unseen {
         match unseen {
             Unseen::Unreadable { path } => record.unreadable.push(path),
+            Unseen::Special { path } => record.special.push(path),
             Unseen::Name { name } => record.refused_names.push(name),
             // As in the snapshot.
             Unseen::Submodule { .. } | Unseen::LfsContent { .. } | Unseen::OutsideSparse { .. } | Unseen::Conflicts => {
@@ -45,7 +61,8 @@ pub async fn collect(lease: &Lease, worktree: &Worktree, snapshot: &Snapshot) ->
     parts.extend(nested.map(|(at, nested)| (format!("nested-{at}"), &nested.tree)));
     let id = take::carrier(&repo, &parts, Some(&record.snapshot), &text).await?;
     let (changes, findings) = compare::compare(&repo, snapshot, &record).await?;
-    Ok(ResultTree { id, snapshot: record.snapshot, content: record.content, changes, findings })
+    let (snapshot, content, ignored) = (record.snapshot, record.content, record.ignored);
+    Ok(ResultTree { id, snapshot, content, changes, findings, ignored })
 }
 
 struct Walk<'a> {
@@ -54,6 +71,7 @@ struct Walk<'a> {
     snapshot: &'a Snapshot,
     scratch: &'a Path,
     count: u32,
+    ignored: Vec<String>,
 }
 
 type Found = (crate::snapshot::Oid, Vec<TreePath>, Vec<TreePath>, Vec<Unseen>);
@@ -82,6 +100,20 @@ impl Walk<'_> {
             attempts: 3,
         };
         let found = scan(&ground).await?;
+        // No snapshot has any of these, so the lane made them.
+        let args =
+            ["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory", "--no-empty-directory"];
+        let listed = found.repo.ask(&args, b"").await?;
+        self.ignored.extend(split(&listed).map(|name| shown(path, name)));
         Ok((found.tree, found.nested, found.empty, found.unseen))
+    }
+}
+
+/// A path for people, from the top.
+fn shown(prefix: Option<&TreePath>, name: &[u8]) -> String {
+    let (bare, slash) = name.strip_suffix(b"/").map_or((name, ""), |bare| (bare, "/"));
+    match TreePath::parse(bare) {
+        Ok(path) => format!("{}{slash}", prefix.map_or_else(|| path.clone(), |prefix| path.below(prefix))),
+        Err(_) => String::from_utf8_lossy(name).escape_debug().to_string(),
     }
 }

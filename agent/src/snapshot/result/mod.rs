@@ -3,6 +3,7 @@
 mod apply; // onto the user's files
 mod collect; // from the lane's files
 mod compare; // what differs, and what must not be applied
+mod empty; // directories without files
 mod export; // as a patch for people
 mod stage; // the journal that makes it all or nothing
 
@@ -12,6 +13,7 @@ use super::cache::Lease;
 use super::{Content, Oid, Snapshot, SnapshotError, TreePath, take};
 pub use apply::{Outcome, apply};
 pub use collect::collect;
+pub use empty::DirectoryChange;
 pub use export::export;
 pub use stage::{Recovered, recover};
 
@@ -24,6 +26,17 @@ pub struct ResultTree {
     /// Sorted by path.
     pub changes: Vec<Change>,
     pub findings: Vec<Finding>,
+    pub ignored: Ignored,
+}
+
+/// What the lane wrote and Git ignores: it is no part of the result.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ignored {
+    /// The first of them, written as [`TreePath`]s are; a directory as a whole ends with a slash.
+    pub paths: Vec<String>,
+    /// How many there are; an ignored directory is one.
+    pub in_all: usize,
 }
 
 /// One path that differs from the snapshot; a rename is a deletion and a new file.
@@ -62,13 +75,15 @@ pub enum Finding {
     CaseCollision { path: TreePath, other: TreePath },
     #[error("`{path}` could not be read and is not in the result")]
     Unreadable { path: TreePath },
+    #[error("`{path}` is a FIFO, a socket or a device and is not in the result")]
+    Special { path: TreePath },
 }
 
 impl Finding {
     /// True when the result must not be applied as it is.
     #[must_use]
     pub const fn refuses(&self) -> bool {
-        !matches!(self, Self::Unreadable { .. })
+        !matches!(self, Self::Unreadable { .. } | Self::Special { .. })
     }
 }
 
@@ -80,6 +95,10 @@ struct Record {
     content: Content,
     unreadable: Vec<TreePath>,
     refused_names: Vec<String>,
+    #[serde(default)]
+    special: Vec<TreePath>,
+    #[serde(default)]
+    ignored: Ignored,
 }
 
 impl ResultTree {
@@ -96,6 +115,7 @@ impl ResultTree {
             return Err(none());
         }
         let (changes, findings) = compare::compare(&repo, snapshot, &record).await?;
-        Ok(Self { id: id.clone(), snapshot: record.snapshot, content: record.content, changes, findings })
+        let (snapshot, content, ignored) = (record.snapshot, record.content, record.ignored);
+        Ok(Self { id: id.clone(), snapshot, content, changes, findings, ignored })
     }
 }

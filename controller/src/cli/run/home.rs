@@ -135,8 +135,12 @@ pub async fn settle(
     mut ended: Ended,
     talk: Talk,
 ) -> Result<Ended, Shut> {
+    let delivered = status_of(&ended.receipt).is_some_and(Status::delivered);
+    if let Some(text) = ignored(&ended.receipt["result"], delivered) {
+        talk.say(&text);
+    }
     let tree: Option<Oid> = ended.receipt["result"]["tree"].as_str().and_then(|text| text.parse().ok());
-    if !status_of(&ended.receipt).is_some_and(Status::delivered) {
+    if !delivered {
         if tree.is_some() {
             note(&mut ended.receipt, json!({"outcome": "not-applied"}));
             talk.say(&format!("what the lane left is kept: laneyard result show {attempt}"));
@@ -181,8 +185,10 @@ pub async fn settle(
     };
     talk.say(&message);
     note(&mut ended.receipt, noted);
-    if let Ok(receipt) = Receipt::from_value(&ended.receipt) {
-        ended.receipt = not_applied(receipt, message).to_value();
+    match Receipt::from_value(&ended.receipt) {
+        Ok(receipt) => ended.receipt = not_applied(receipt, message).to_value(),
+        // Of a worker that knows more than we do: what it says stays, but for the success.
+        Err(_) => ended.receipt["status"] = json!(Status::ChildFailed.as_str()),
     }
     Ok(ended)
 }
@@ -202,6 +208,19 @@ async fn attempt_to(
         Outcome::Moved { which } => Settled::Conflict { which },
         Outcome::Refused { why } => Settled::Refused { why: why.iter().map(ToString::to_string).collect() },
     })
+}
+
+/// What the lane wrote and Git ignores, in words.
+fn ignored(result: &Value, delivered: bool) -> Option<String> {
+    let in_all = result["ignoredInAll"].as_u64().filter(|count| *count > 0)?;
+    let named: Vec<&str> = result["ignored"].as_array()?.iter().filter_map(Value::as_str).collect();
+    let mut names = named.iter().take(5).copied().collect::<Vec<_>>().join(", ");
+    let more = in_all.saturating_sub(named.len().min(5) as u64);
+    if more > 0 {
+        names.push_str(&format!(" and {more} more"));
+    }
+    let fate = if delivered { "went with the worker's worktree" } else { "stay in the worker's worktree" };
+    Some(format!("Git ignores {names}: no part of what the lane left, they {fate}"))
 }
 
 fn note(receipt: &mut Value, more: Value) {

@@ -143,6 +143,7 @@ fn hidden(paths: &CallerPaths) -> Vec<PathBuf> {
 fn words(unseen: &Unseen) -> String {
     match unseen {
         Unseen::Unreadable { path } => format!("`{path}` cannot be read and does not travel"),
+        Unseen::Special { path } => format!("`{path}` is a FIFO, a socket or a device and does not travel"),
         Unseen::Name { name } => format!("`{name}` leads through Git's own directory and does not travel"),
         Unseen::Submodule { path } => format!("submodule `{path}` is not checked out and does not travel"),
         Unseen::LfsContent { path } => format!("the content of `{path}` is not here: its pointer travels"),

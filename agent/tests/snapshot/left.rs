@@ -1,0 +1,194 @@
+//! What of a directory or of a lane's work does not travel, and who is told.
+
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use agent::snapshot::Unseen;
+use agent::snapshot::result::{DirectoryChange, Finding, Outcome, apply};
+
+use crate::world::{World, git, names, tree, write};
+
+fn fifo(dir: &Path, name: &str) {
+    nix::unistd::mkfifo(&dir.join(name), nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+}
+
+fn special(name: &str) -> Unseen {
+    Unseen::Special { path: name.to_owned().try_into().unwrap() }
+}
+
+#[tokio::test]
+async fn pipes_and_sockets_are_named_wherever_they_are_unless_they_are_ignored() {
+    let world = World::new();
+    let user = world.repository("user");
+    write(&user, b".gitignore", b"ignored*\n");
+    fifo(&user, "pipe");
+    fifo(&user, "src/pipe");
+    fifo(&user, "ignored-pipe");
+    write(&user, b"new/deep/file", b"new\n");
+    let _listening = UnixListener::bind(user.join("new/deep/socket")).unwrap();
+    let expected: Vec<Unseen> = ["new/deep/socket", "pipe", "src/pipe"].map(special).into();
+    assert_eq!(world.take(&user).await.snapshot.summary.unseen, expected);
+    let plain = world.path("plain");
+    std::fs::create_dir(&plain).unwrap();
+    write(&plain, b"file", b"here\n");
+    fifo(&plain, "pipe");
+    for _ in 0..2 {
+        assert_eq!(world.take(&plain).await.snapshot.summary.unseen, [special("pipe")]);
+    }
+}
+
+#[tokio::test]
+async fn a_known_file_that_became_a_pipe_is_gone_and_named_and_nobody_waits_for_it() {
+    let world = World::new();
+    let user = world.repository("user");
+    std::fs::remove_file(user.join("README")).unwrap();
+    fifo(&user, "README");
+    let taking = tokio::time::timeout(std::time::Duration::from_secs(60), world.take(&user));
+    let taken = taking.await.expect("nobody opens a pipe");
+    assert_eq!(taken.snapshot.summary.unseen, [special("README")]);
+    let lane = world.lane(&taken, "lane").await;
+    assert!(!lane.worktree.root.join("README").exists(), "not as it was before");
+    assert!(lane.worktree.root.join("src/main.c").exists());
+}
+
+#[tokio::test]
+async fn what_a_lane_leaves_that_cannot_come_home_is_named() {
+    let world = World::new();
+    let user = world.repository("user");
+    write(&user, b".gitignore", b"*.log\nbuild/\n");
+    let taken = world.take(&user).await;
+    let lane = world.lane(&taken, "lane").await;
+    write(&lane.worktree.root, b"src/new.c", b"int new;\n");
+    write(&lane.worktree.root, b"src/trace.log", b"long work\n");
+    write(&lane.worktree.root, b"build/out/a.o", b"object\n");
+    write(&lane.worktree.root, b"build/out/b.o", b"object\n");
+    fifo(&lane.worktree.root, "pipe");
+    let result = world.result(&taken, &lane).await;
+    assert_eq!(names(result.changes.iter().map(|change| &change.path)), ["src/new.c"]);
+    assert_eq!((result.ignored.paths, result.ignored.in_all), (vec!["build/".to_owned(), "src/trace.log".into()], 2));
+    let pipe = Finding::Special { path: "pipe".to_owned().try_into().unwrap() };
+    assert!(!pipe.refuses());
+    assert_eq!(result.findings, [pipe]);
+}
+
+#[tokio::test]
+async fn the_names_of_what_is_ignored_are_bounded_and_counted() {
+    let world = World::new();
+    let user = world.repository("user");
+    write(&user, b".gitignore", b"*.log\n");
+    let taken = world.take(&user).await;
+    let lane = world.lane(&taken, "lane").await;
+    for number in 0..250 {
+        write(&lane.worktree.root, format!("{number:03}.log").as_bytes(), b"x\n");
+    }
+    let result = world.result(&taken, &lane).await;
+    assert_eq!((result.ignored.paths.len(), result.ignored.in_all), (100, 250));
+    assert_eq!(result.ignored.paths[0], "000.log");
+    assert!(result.changes.is_empty());
+}
+
+#[tokio::test]
+async fn empty_directories_are_changes_too() {
+    let world = World::new();
+    let user = world.repository("user");
+    for dir in ["stays", "goes", "filled"] {
+        std::fs::create_dir(user.join(dir)).unwrap();
+    }
+    let taken = world.take(&user).await;
+    let lane = world.lane(&taken, "lane").await;
+    let root = &lane.worktree.root;
+    std::fs::remove_dir(root.join("goes")).unwrap();
+    write(root, b"filled/file", b"now\n");
+    std::fs::create_dir_all(root.join("made/inner")).unwrap();
+    std::fs::remove_file(root.join("src/main.c")).unwrap();
+    let result = world.result(&taken, &lane).await;
+    let directories = result.directories(&taken.snapshot);
+    let directories: Vec<_> = directories.iter().map(|(path, change)| (path.to_string(), *change)).collect();
+    let expected = [
+        ("goes".to_owned(), DirectoryChange::Deleted),
+        ("made/inner".to_owned(), DirectoryChange::Added),
+        ("src".to_owned(), DirectoryChange::Emptied),
+    ];
+    assert_eq!(directories, expected);
+}
+
+#[tokio::test]
+async fn the_empty_directory_that_claude_makes_for_itself_stays_away_and_moves_nothing() {
+    let world = World::new();
+    let user = world.repository("user");
+    let taken = world.take(&user.join("src")).await;
+    let lane = world.lane(&taken, "lane").await;
+    let root = &lane.worktree.root;
+    write(root, b"README", b"by the lane\n");
+    for dir in ["src/.claude/.cc-writes", "other/.claude/.cc-writes"] {
+        std::fs::create_dir_all(root.join(dir)).unwrap();
+    }
+    let result = world.result(&taken, &lane).await;
+    let empty = names(&result.content.empty_directories);
+    assert_eq!(empty, ["other/.claude/.cc-writes"], "only the one in the working directory is claude's");
+    // The caller's own claude makes one while the lane runs.
+    std::fs::create_dir_all(user.join("src/.claude/.cc-writes")).unwrap();
+    let outcome = apply(&world.client, &user, &taken.snapshot, &result).await.unwrap();
+    assert!(matches!(outcome, Outcome::Applied { paths: 1 }), "{outcome:?}");
+    assert!(user.join("src/.claude/.cc-writes").is_dir(), "it is the caller's");
+}
+
+#[tokio::test]
+async fn a_sparse_checkout_with_a_split_index_travels_and_comes_back() {
+    let world = World::new();
+    let user = world.repository("user");
+    for number in 0..40 {
+        write(&user, format!("big/{number}").as_bytes(), b"big\n");
+        write(&user, format!("src/{number}.c").as_bytes(), b"int x;\n");
+    }
+    git(&user, &["add", "-A"]);
+    git(&user, &["commit", "-q", "-m", "big"]);
+    git(&user, &["sparse-checkout", "set", "--no-sparse-index", "src"]);
+    git(&user, &["update-index", "--split-index"]);
+    git(&user, &["config", "core.splitIndex", "true"]);
+    write(&user, b"src/1.c", b"int changed;\n");
+    std::fs::remove_file(user.join("src/2.c")).unwrap();
+    write(&user, b"src/new.c", b"int new;\n");
+    write(&user, b"src/staged.c", b"int staged;\n");
+    git(&user, &["add", "--sparse", "src/staged.c"]);
+    let shared = std::fs::read_dir(user.join(".git")).unwrap().flatten();
+    assert!(shared.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("sharedindex.")));
+    let status = git(&user, &["status", "--porcelain", "-z"]);
+    let taken = world.take(&user).await;
+    assert_eq!(taken.snapshot.summary.unseen, [Unseen::OutsideSparse { files: 40 }]);
+    let lane = world.lane(&taken, "lane").await;
+    assert!(tree(&lane.worktree.root) == tree(&user), "what is on disk is on the lane's");
+    assert_eq!(git(&lane.worktree.root, &["status", "--porcelain", "-z"]), status);
+    write(&lane.worktree.root, b"src/1.c", b"int lane;\n");
+    write(&lane.worktree.root, b"big/1", b"by the lane\n");
+    let result = world.result(&taken, &lane).await;
+    assert_eq!(names(result.changes.iter().map(|change| &change.path)), ["big/1", "src/1.c"]);
+    let outcome = apply(&world.client, &user, &taken.snapshot, &result).await.unwrap();
+    assert!(matches!(outcome, Outcome::Applied { paths: 2 }), "{outcome:?}");
+    assert_eq!(std::fs::read(user.join("src/1.c")).unwrap(), b"int lane;\n");
+    assert_eq!(std::fs::read(user.join("big/1")).unwrap(), b"by the lane\n");
+}
+
+#[tokio::test]
+async fn a_result_comes_home_to_a_sha256_repository() {
+    let world = World::new();
+    let user = world.path("user");
+    std::fs::create_dir(&user).unwrap();
+    git(&user, &["init", "-q", "-b", "main", "--object-format=sha256"]);
+    write(&user, b"README", b"hello\n");
+    write(&user, b"gone", b"gone\n");
+    git(&user, &["add", "-A"]);
+    git(&user, &["commit", "-q", "-m", "first"]);
+    let taken = world.take(&user).await;
+    let lane = world.lane(&taken, "lane").await;
+    assert_eq!(git(&lane.worktree.root, &["log", "--format=%s"]), "first\n");
+    write(&lane.worktree.root, b"README", b"by the lane\n");
+    std::fs::remove_file(lane.worktree.root.join("gone")).unwrap();
+    let result = world.result(&taken, &lane).await;
+    let patch = agent::snapshot::result::export(&taken.lease, &taken.snapshot, &result).await.unwrap();
+    assert!(String::from_utf8_lossy(&patch).contains("+by the lane"));
+    let outcome = apply(&world.client, &user, &taken.snapshot, &result).await.unwrap();
+    assert!(matches!(outcome, Outcome::Applied { paths: 2 }), "{outcome:?}");
+    assert_eq!(std::fs::read(user.join("README")).unwrap(), b"by the lane\n");
+    assert!(!user.join("gone").exists());
+}

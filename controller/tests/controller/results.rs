@@ -1,0 +1,121 @@
+//! What a writer left, on the machine of its client and on others.
+
+use std::path::Path;
+use std::process::Command;
+
+use agent::ids::AttemptId;
+
+use crate::desk::{Desk, Seen, ended};
+use crate::scripted::Scripted;
+use crate::support::{Served, quick};
+use crate::writer::wrote;
+
+fn git(dir: &Path, words: &[&str]) -> String {
+    let mut command = Command::new("git");
+    command.args(["-c", "user.name=t", "-c", "user.email=t@example.com"]).args(words).current_dir(dir);
+    let output = command.env("GIT_CONFIG_GLOBAL", "/dev/null").output().unwrap();
+    assert!(output.status.success(), "git {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+struct Lane {
+    _dir: tempfile::TempDir,
+    _served: Served,
+    desk: Desk,
+    attempt: AttemptId,
+    seen: Seen,
+}
+
+/// A writer in a repository with one commit; `meanwhile` happens in the caller's directory before the lane ends.
+async fn lane(write: impl FnOnce(&Path), meanwhile: impl FnOnce(&Path)) -> Lane {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::start(dir.path(), "127.0.0.1:0", quick());
+    let desk = Desk::at(&served);
+    let repo = desk.path("repo");
+    git(&repo, &["init", "-q", "-b", "main"]);
+    std::fs::write(repo.join(".gitignore"), "*.log\nbuild/\n").unwrap();
+    std::fs::write(repo.join("file"), "first\n").unwrap();
+    git(&repo, &["add", "-A"]);
+    git(&repo, &["commit", "-q", "-m", "first"]);
+    let worker = Scripted::new(1);
+    let _stop = served.connect("w1", worker.clone());
+    let client = served.client();
+    let (child, attempt) = desk.lane_that("isolated-write", &client, &["--verbose"]).await;
+    worker.until_offered(attempt).await;
+    worker.start(attempt);
+    let result = wrote(&served, "w1", attempt, write).await;
+    meanwhile(&repo);
+    worker.end_with(attempt, result);
+    let seen = ended(child).await;
+    Lane { _dir: dir, _served: served, desk, attempt, seen }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_git_ignores_does_not_come_home_and_that_is_said_and_written_down() {
+    let write = |dir: &Path| {
+        std::fs::write(dir.join("file"), "second\n").unwrap();
+        std::fs::write(dir.join("trace.log"), "hours of work\n").unwrap();
+        std::fs::create_dir(dir.join("build")).unwrap();
+        std::fs::write(dir.join("build/one.o"), "object\n").unwrap();
+    };
+    let lane = lane(write, |_| {}).await;
+    assert_eq!(lane.seen.code(), 0, "{}", lane.seen.err());
+    assert!(lane.seen.err().contains("Git ignores build/, trace.log"), "{}", lane.seen.err());
+    let result = &lane.desk.json("receipt.json")["result"];
+    assert_eq!(result["outcome"], "applied");
+    assert_eq!((&result["ignored"], &result["ignoredInAll"]), (&serde_json::json!(["build/", "trace.log"]), &2.into()));
+    assert!(!lane.desk.path("repo/trace.log").exists());
+    let shown = lane.desk.run(&["result", "show", &lane.attempt.to_string()]).await;
+    assert!(shown.err().contains("`trace.log` is ignored by Git"), "{}", shown.err());
+    let shown = lane.desk.run(&["result", "show", &lane.attempt.to_string(), "--json"]).await;
+    assert_eq!(shown.lines()[0]["ignored"], result["ignored"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn show_lists_empty_directories_too() {
+    let write = |dir: &Path| {
+        std::fs::write(dir.join("file"), "second\n").unwrap();
+        std::fs::create_dir_all(dir.join("empty/inner")).unwrap();
+    };
+    let lane = lane(write, |_| {}).await;
+    let shown = lane.desk.run(&["result", "show", &lane.attempt.to_string()]).await;
+    assert_eq!(shown.out(), "added     empty/inner/\nchanged   file\n", "{}", shown.err());
+    assert!(lane.desk.path("repo/empty/inner").is_dir());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_is_applied_to_its_own_repository_and_exported_for_every_other_place() {
+    let write = |dir: &Path| std::fs::write(dir.join("file"), "by the lane\n").unwrap();
+    let mut lane = lane(write, |repo| std::fs::write(repo.join("other"), "moved\n").unwrap()).await;
+    assert_eq!(lane.seen.code(), 70, "{}", lane.seen.err());
+    let attempt = lane.attempt.to_string();
+    let (repo, clone) = (lane.desk.path("repo"), lane.desk.path("clone"));
+    let place = |path: &Path| path.to_str().unwrap().to_owned();
+    git(&repo, &["clone", "-q", &place(&repo), &place(&clone)]);
+    let refused = |seen: &Seen| {
+        assert_ne!(seen.code(), 0);
+        assert!(seen.err().contains("laneyard result export"), "{}", seen.err());
+    };
+    // A clone on the same machine.
+    refused(&lane.desk.run(&["result", "apply", &attempt, "--cwd", &place(&clone)]).await);
+    // Another machine, where the lane's directory is not, or is another one by chance.
+    lane.desk.elsewhere("other machine");
+    refused(&lane.desk.run(&["result", "apply", &attempt]).await);
+    std::fs::rename(&repo, lane.desk.path("away")).unwrap();
+    let absent = lane.desk.run(&["result", "apply", &attempt]).await;
+    refused(&absent);
+    assert!(absent.err().contains("is not on this machine"), "{}", absent.err());
+    assert_eq!(std::fs::read(clone.join("file")).unwrap(), b"first\n", "nothing was written");
+    let patch = lane.desk.path("lane.patch");
+    let exported = lane.desk.run(&["result", "export", &attempt, "--output", &place(&patch)]).await;
+    assert_eq!(exported.code(), 0, "{}", exported.err());
+    git(&clone, &["apply", "--3way", &place(&patch)]);
+    assert_eq!(std::fs::read(clone.join("file")).unwrap(), b"by the lane\n");
+    // Nobody has reviewed it by that: at home it can still be taken.
+    std::fs::rename(lane.desk.path("away"), &repo).unwrap();
+    std::fs::remove_file(repo.join("other")).unwrap();
+    lane.desk.elsewhere("state");
+    let applied = lane.desk.run(&["result", "apply", &attempt]).await;
+    assert_eq!(applied.code(), 0, "{}", applied.err());
+    assert_eq!(std::fs::read(repo.join("file")).unwrap(), b"by the lane\n");
+}
