@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use crate::assignment::Assignment;
 use crate::attempt::directory::{Accepted, AttemptDir, DirectoryError, RELEASED, StateDir};
 use crate::attempt::{self, Deps, kept};
+use crate::container::discover::DiscoverError;
 use crate::container::{Engine, EngineError};
 use crate::eventlog::EventLog;
 use crate::ids::{AttemptId, Generation};
@@ -59,6 +60,14 @@ impl Worker {
     #[must_use]
     pub fn state(&self) -> &StateDir {
         &self.deps.state
+    }
+
+    /// Finds the engine now rather than with the first attempt.
+    ///
+    /// # Errors
+    /// None answers; the error names every candidate that was tried.
+    pub async fn find_engine(&self) -> Result<(), DiscoverError> {
+        self.deps.engine.get().await.map(drop)
     }
 
     /// Attempts here whose receipt is not delivered yet and that no process drives.

@@ -124,9 +124,6 @@ pub async fn every_page<T>(
 
 async fn embed(config: &Config, engine: bool, adoption: Adoption) -> Result<Connection, ConnectError> {
     let deps = deps(config)?;
-    if engine {
-        deps.engine.get().await?;
-    }
     let facts = facts(&deps, config)?;
     let worker = Worker::new(deps, facts);
     match adoption {
@@ -144,7 +141,16 @@ async fn embed(config: &Config, engine: bool, adoption: Adoption) -> Result<Conn
             worker.adopt_all(|attempt| !records.is_held(attempt) && !belongs_elsewhere(&state, attempt));
         }
     }
-    let embedded = embedded(Arc::new(LocalRunner(worker.clone()))).await?;
+    // The engine takes its time to answer, and the controller needs none of it to come up.
+    let (found, embedded) = tokio::join!(
+        async { if engine { worker.find_engine().await } else { Ok(()) } },
+        embedded(Arc::new(LocalRunner(worker.clone())))
+    );
+    let embedded = embedded?;
+    if let Err(error) = found {
+        embedded.finish().await;
+        return Err(error.into());
+    }
     Ok(Connection { client: embedded.client().clone(), local: Some(Local { embedded, worker }) })
 }
 
