@@ -31,13 +31,17 @@ const INTRODUCTION: Duration = Duration::from_secs(10);
 
 /// Starts the adopting process if anything was left, and does not wait for it.
 pub fn in_background(config: &Config) {
-    if !config.state_dir.is_dir() || !anything_left(config) {
-        return;
+    if config.state_dir.is_dir() && anything_left(config) {
+        start(config, COMMAND);
     }
+}
+
+/// Starts a hidden command for this state directory, and does not wait for it.
+pub(super) fn start(config: &Config, command: &str) {
     let Ok(program) = std::env::current_exe() else { return };
     use std::os::unix::process::CommandExt as _;
     let started = Command::new(program)
-        .arg(COMMAND)
+        .arg(command)
         .arg("--state-dir")
         .arg(&config.state_dir)
         .args(config.engine.iter().flat_map(|engine| ["--engine".to_owned(), engine.to_string()]))
@@ -47,7 +51,7 @@ pub fn in_background(config: &Config) {
         .process_group(0) // the terminal's signals are not for it
         .spawn();
     if let Err(error) = started {
-        tracing::warn!(%error, "what a killed command left could not be taken over");
+        tracing::warn!(%error, command, "a process in the background could not be started");
     }
 }
 

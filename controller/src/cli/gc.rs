@@ -27,6 +27,12 @@ pub struct Gc {
 }
 
 impl Gc {
+    /// Removes, and nobody reads what it lists.
+    #[must_use]
+    pub const fn unasked() -> Self {
+        Self { dry_run: false, json: true }
+    }
+
     /// Removes and lists; what could not be removed is told on stderr and makes the command fail.
     ///
     /// # Errors

@@ -24,6 +24,7 @@ pub mod run;
 pub mod serve;
 pub mod status;
 pub mod table;
+pub mod tidy; // retention where nobody serves
 pub mod token;
 pub mod worker;
 pub mod workers;
@@ -82,6 +83,8 @@ enum Command {
     Completions(completions::Completions),
     #[command(name = adopt::COMMAND, hide = true)]
     Adopt,
+    #[command(name = tidy::COMMAND, hide = true)]
+    Tidy,
 }
 
 /// Words that another parser reads.
@@ -165,6 +168,7 @@ fn dispatch(cli: Cli, environment: &Environment) -> anyhow::Result<ExitCode> {
         let alone = matches!(
             cli.command,
             Command::Adopt
+                | Command::Tidy
                 | Command::Attach(_)
                 | Command::Cancel(_)
                 | Command::Gc(_)
@@ -176,7 +180,8 @@ fn dispatch(cli: Cli, environment: &Environment) -> anyhow::Result<ExitCode> {
         if !alone {
             adopt::in_background(&config);
         }
-        match cli.command {
+        let tidies = !alone || matches!(cli.command, Command::Attach(_));
+        let ended = match cli.command {
             Command::Logs(logs) => logs.run(&config).await,
             Command::Attach(mut attach) => {
                 attach.proof = proof;
@@ -194,13 +199,18 @@ fn dispatch(cli: Cli, environment: &Environment) -> anyhow::Result<ExitCode> {
             Command::Token(token) => token.run(&config).await,
             Command::Worker(worker) => worker.run(&config).await,
             Command::Adopt => Ok(adopt::main(&config).await),
+            Command::Tidy => Ok(tidy::main(&config).await),
             // Their own words come first, so that no flag may stand before them.
             Command::Run(_) | Command::Status(_) | Command::Policy(_) | Command::Contract(_) => {
                 output::line("error: `run`, `status`, `policy` and `contract` take their flags after the command");
                 Ok(ExitCode::from(USAGE))
             }
             Command::Completions(completions) => Ok(completions.run()),
+        };
+        if tidies {
+            tidy::in_background(&config);
         }
+        ended
     })
 }
 

@@ -133,6 +133,9 @@ impl Seen {
     pub(crate) fn code(&self) -> i32 {
         self.0.status.code().unwrap()
     }
+    pub(crate) fn signal(&self) -> Option<i32> {
+        std::os::unix::process::ExitStatusExt::signal(&self.0.status)
+    }
     pub(crate) fn out(&self) -> String {
         String::from_utf8(self.0.stdout.clone()).unwrap()
     }

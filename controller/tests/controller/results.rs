@@ -7,7 +7,7 @@ use agent::ids::AttemptId;
 
 use crate::desk::{Desk, Seen, ended};
 use crate::scripted::Scripted;
-use crate::support::{Served, quick};
+use crate::support::{Served, quick, soon};
 use crate::writer::wrote;
 
 fn git(dir: &Path, words: &[&str]) -> String {
@@ -81,6 +81,73 @@ async fn show_lists_empty_directories_too() {
     let shown = lane.desk.run(&["result", "show", &lane.attempt.to_string()]).await;
     assert_eq!(shown.out(), "added     empty/inner/\nchanged   file\n", "{}", shown.err());
     assert!(lane.desk.path("repo/empty/inner").is_dir());
+}
+
+/// Files of a change that takes a moment to be applied.
+const MANY: usize = 500;
+
+fn fill(dir: &Path, text: &str) {
+    for number in 0..MANY {
+        let path = dir.join(format!("d{}/f{number}", number % 9));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+}
+
+/// How many files have this content, and how many are there.
+fn counted(dir: &Path, text: &str) -> (usize, usize) {
+    let all = (0..MANY).filter_map(|number| std::fs::read(dir.join(format!("d{}/f{number}", number % 9))).ok());
+    let all: Vec<_> = all.collect();
+    (all.iter().filter(|content| **content == text.as_bytes()).count(), all.len())
+}
+
+/// The directory in which an application that goes on keeps its files.
+fn stage(repo: &Path) -> Option<std::path::PathBuf> {
+    let mut entries = std::fs::read_dir(repo).unwrap().flatten().map(|entry| entry.path());
+    entries.find(|path| path.to_string_lossy().contains("/.laneyard-apply-"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_is_killed_while_it_applies_tears_nothing() {
+    for words in [&["attach"][..], &["result", "apply"]] {
+        let dir = tempfile::tempdir().unwrap();
+        let served = Served::start(dir.path(), "127.0.0.1:0", quick());
+        let desk = Desk::at(&served);
+        let repo = desk.path("repo");
+        fill(&repo, "old");
+        git(&repo, &["init", "-q", "-b", "main"]);
+        git(&repo, &["add", "-A"]);
+        git(&repo, &["commit", "-q", "-m", "first"]);
+        let worker = Scripted::new(1);
+        let _stop = served.connect("w1", worker.clone());
+        let (mut child, attempt) = desk.lane_that("isolated-write", &served.client(), &[]).await;
+        worker.until_offered(attempt).await;
+        worker.start(attempt);
+        let result = wrote(&served, "w1", attempt, |dir| fill(dir, "new")).await;
+        worker.end_with(attempt, result);
+        // The moment is taken from what the client has done: from the journal on, files move.
+        let watched = repo.clone();
+        let moving = tokio::task::spawn_blocking(move || {
+            while !stage(&watched).is_some_and(|stage| stage.join("journal").exists()) {
+                std::thread::yield_now();
+            }
+        });
+        soon(moving).await.unwrap();
+        child.start_kill().unwrap();
+        assert_eq!(ended(child).await.signal(), Some(9));
+        assert!(stage(&repo).is_some(), "it was killed in the middle");
+        let id = attempt.to_string();
+        let settled = desk.run(&[words, &[id.as_str()]].concat()).await;
+        assert_eq!(settled.code(), 0, "{words:?}: {}", settled.err());
+        assert_eq!(counted(&repo, "new"), (MANY, MANY), "{words:?}");
+        assert_eq!(stage(&repo), None, "nothing of it is left");
+        let attached = desk.run(&["attach", &id]).await;
+        assert_eq!(attached.code(), 0, "{}", attached.err());
+        let receipt = desk.json("receipt.json");
+        assert_eq!(receipt["result"]["outcome"], "applied", "{words:?}: {receipt:#}");
+        assert_eq!(std::fs::read(desk.path("out.md")).unwrap(), b"written");
+        assert_eq!(counted(&repo, "new"), (MANY, MANY), "{words:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

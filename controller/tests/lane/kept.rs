@@ -211,3 +211,27 @@ fn attach_tells_the_end_that_the_client_wrote_down() {
     let seen = desk.run("laneyard", &format!("attach {id} {NO_ENGINE}"));
     assert_eq!(seen.code(), 124, "{}", seen.err());
 }
+
+#[test]
+fn everyday_commands_apply_the_rules_from_time_to_time_in_the_background() {
+    let desk = Desk::new();
+    let id = ended(&desk);
+    let log = desk.path(&format!("state/attempts/{id}/events.jsonl"));
+    let gone = || std::fs::read_to_string(&log).unwrap().contains("\"gap\"");
+    let stamp = || desk.path("state/tidied").metadata().unwrap().modified().unwrap();
+    let first = stamp();
+    let rules = "logs = { age = \"0s\" }\nreceipts = { age = \"forever\" }";
+    with_rules(&desk, &format!("every = \"1h\"\n{rules}"), "attempts --state-dir state");
+    assert_eq!(stamp(), first, "the hour is not over: nothing was started");
+    assert!(!gone());
+    let listed = with_rules(&desk, &format!("every = \"1ms\"\n{rules}"), "attempts --state-dir state");
+    assert!(listed.out().contains(&id), "{}", listed.out());
+    assert!(stamp() > first);
+    let began = std::time::Instant::now();
+    while !gone() {
+        assert!(began.elapsed().as_secs() < 20, "the log of an ended attempt is still there");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let attached = desk.run("laneyard", &format!("attach {id} {NO_ENGINE}"));
+    assert_eq!(attached.code(), 124, "its receipt stays: {}", attached.err());
+}

@@ -1,10 +1,12 @@
 //! A result onto the user's dedicated worktree: only when nothing moved since the snapshot, all of it or nothing.
 
 use std::collections::BTreeSet;
+use std::fs::TryLockError;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
@@ -27,7 +29,12 @@ pub enum Outcome {
     Refused { why: Vec<Finding> },
 }
 
-/// Applies `result` to the worktree around `dir`. Ends an interrupted application there first.
+/// An application of the same project by another process is waited for so long.
+const OTHERS: Duration = Duration::from_secs(600);
+/// How often it is looked whether that one has ended.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Applies `result` to the worktree around `dir`. Ends an interrupted application there first, and waits for one that goes on.
 ///
 /// # Errors
 /// The worktree cannot be read or written; then too every file is as before.
@@ -47,6 +54,8 @@ pub async fn apply(
         return Err(SnapshotError::Elsewhere { path: source.root });
     }
     let root = source.root.clone();
+    let lease = cache.lease(&snapshot.project, snapshot.format)?;
+    let _alone = alone(lease.dir()).await?;
     let top = root.clone();
     blocking(move || recover(&top)).await?;
     let refs = snapshot.refs.iter().map(|carried| carried.name.clone()).collect();
@@ -83,6 +92,20 @@ pub async fn apply(
         changes = blocking(move || Ok(not_there(&top, &skipped, changes))).await?;
     }
     write(&repo, &root, snapshot, result, changes).await
+}
+
+/// One application of a project at a time: a command and the process that finishes what a killed client left may want the same.
+async fn alone(dir: &Path) -> Result<std::fs::File, SnapshotError> {
+    let path = dir.join("apply.lock");
+    let file = std::fs::File::options().create(true).truncate(false).write(true).open(&path).map_err(io(&path))?;
+    let began = tokio::time::Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if began.elapsed() < OTHERS => tokio::time::sleep(LOOK).await,
+            Err(error) => return Err(io(path)(error.into())),
+        }
+    }
 }
 
 /// What a sparse checkout leaves away is not there to be replaced: the lane's file is a new one for the disk.

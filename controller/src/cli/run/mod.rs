@@ -38,7 +38,7 @@ use super::connect::{self, Adoption, Connection};
 use super::output::{self, Talk, chain};
 use super::place;
 use super::record::{FileRecord, Record, Records, WorktreeRecord};
-use super::{USAGE, adopt};
+use super::{USAGE, adopt, tidy};
 
 /// Runs one lane. `compatible`: under the name `pstack-runner`. `entered` is when the program was entered.
 pub fn main(words: Vec<OsString>, compatible: bool, environment: &Environment, entered: OffsetDateTime) -> ExitCode {
@@ -203,6 +203,7 @@ impl Checked {
         };
         progress.finish(settled.written).await;
         settled.print();
+        tidy::in_background(&self.config);
         Ok(ExitCode::from(settled.exit_code()))
     }
 
