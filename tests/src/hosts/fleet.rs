@@ -226,6 +226,18 @@ impl Fleet {
     /// # Panics
     /// It cannot be started.
     pub fn lane(&mut self, steps: &[Value], words: &[&str]) -> Lane {
+        self.lane_that("read-only", steps, words)
+    }
+
+    /// The same for a lane that may write.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn writer(&mut self, steps: &[Value], words: &[&str]) -> Lane {
+        self.lane_that("isolated-write", steps, words)
+    }
+
+    fn lane_that(&mut self, mode: &str, steps: &[Value], words: &[&str]) -> Lane {
         self.lanes += 1;
         let id = format!("net-{}", self.lanes);
         let dir = self.world.directory(&format!("lanes/{id}"));
@@ -233,7 +245,7 @@ impl Fleet {
         fs::write(dir.join("prompt.md"), prompt).expect("a prompt");
         let at = |name: &str| dir.join(name);
         let mut command = self.command("client", "laneyard");
-        command.args(["run", "--verbose", "--mode", "read-only", "--parent", "codex", "--provider", "claude"]);
+        command.args(["run", "--verbose", "--mode", mode, "--parent", "codex", "--provider", "claude"]);
         command.args(["--model", "fake-model", "--effort", "high", "--cwd", text(&self.world.path("work"))]);
         for (flag, file) in [("--prompt", "prompt.md"), ("--output", "out.md"), ("--receipt", "receipt.json")] {
             command.arg(flag).arg(at(file));
@@ -267,6 +279,26 @@ impl Fleet {
     #[must_use]
     pub fn events(&self, attempt: &str) -> Vec<Value> {
         self.listed(&["logs", attempt, "--json"])
+    }
+
+    /// Bytes of the largest pack that a host's program has received a part of.
+    #[must_use]
+    pub fn arriving(&self, host: &str) -> u64 {
+        let (mut open, mut most) = (vec![self.state(host)], 0);
+        while let Some(dir) = open.pop() {
+            for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    // Neither attempts nor objects: those are many and hold no packs on their way.
+                    if !["attempts", "git", "run"].iter().any(|name| path.ends_with(name)) {
+                        open.push(path);
+                    }
+                } else if path.extension().is_some_and(|ending| ending == "part") {
+                    most = entry.metadata().map_or(most, |meta| most.max(meta.len()));
+                }
+            }
+        }
+        most
     }
 
     /// A host.

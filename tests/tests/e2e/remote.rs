@@ -188,6 +188,34 @@ fn what_a_writer_changed_comes_home_and_git_is_not_touched() {
 }
 
 #[test]
+fn a_writer_on_rootful_podman_brings_its_changes_home_and_names_what_git_ignores() {
+    let world = World::on(Engine::Podman);
+    let home = Home::new(&world);
+    home.write(".gitignore", b"*.log\n");
+    let before = home.metadata();
+    let fleet = Fleet::start(&world);
+    let work = "echo more >> README.md; rm src/gone.c; mkdir -p a/b; echo x > a/b/new; chmod +x untracked; echo t > trace.log; \
+                git commit -qam mine 2>/dev/null; id -u > owner";
+    for (cli, lines) in [(Cli::Codex, 1), (Cli::Claude, 2)] {
+        let work = if lines == 1 { work } else { "echo more >> README.md; echo t > trace.log" };
+        let ended = home.lane(&fleet, cli).mode(Mode::Writer).step(cli.shell(work)).says("done").run();
+        ended.assert("complete", 0);
+        let result = &ended.receipt["result"];
+        assert_eq!((&result["outcome"], &result["keptBy"]), (&json!("applied"), &json!("controller")), "{result:#}");
+        assert_eq!((&result["ignored"], &result["ignoredInAll"]), (&json!(["trace.log"]), &json!(1)), "{result:#}");
+        assert_eq!(home.read("README.md").unwrap(), ["# far away\n", &"more\n".repeat(lines)].concat().as_bytes());
+        assert!(!home.files.join(".claude").exists(), "what the CLI makes for itself stays away");
+    }
+    assert!(home.read("src/gone.c").is_none() && home.read("trace.log").is_none());
+    assert_eq!(home.read("a/b/new").unwrap(), b"x\n");
+    assert_eq!(home.files.join("untracked").metadata().unwrap().permissions().mode() & 0o111, 0o111);
+    assert_eq!(home.metadata(), before, "nothing in .git was touched");
+    home.assert_apart();
+    fleet.end();
+    assert!(worktrees(&world).is_empty(), "what came home is not kept");
+}
+
+#[test]
 fn a_result_whose_ground_moved_stays_an_artifact_until_somebody_settles_it() {
     let world = World::on(Engine::Docker);
     let home = Home::new(&world);

@@ -5,4 +5,5 @@
 mod lines; // cut, slow, lossy
 mod machines; // a small disk, a wrong clock
 mod processes; // killed while cut off
+mod transfers; // killed while directories and results travel
 mod random; // a few hundred steps of a seed
