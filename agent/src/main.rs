@@ -3,9 +3,26 @@
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use agent::run::Cli;
+use agent::config::ConfigError;
+use agent::run::{Cli, UsageError};
 use clap::Parser as _;
 use tracing_subscriber::EnvFilter;
+
+/// The exit codes of `laneyard`: a caller's mistake, and a command that failed.
+const USAGE: u8 = 64;
+const FAILED: u8 = 70;
+
+/// An error and its causes on one line, each once: many name their cause themselves.
+fn told(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |text, cause| {
+        let more = cause.to_string();
+        match text.is_empty() {
+            true => more,
+            false if text.contains(&more) => text,
+            false => format!("{text}: {more}"),
+        }
+    })
+}
 
 fn main() -> ExitCode {
     // Before any parser or runtime: the egress proxy of an attempt is this program too.
@@ -13,15 +30,22 @@ fn main() -> ExitCode {
     if arguments.next().is_some_and(|first| first == agent::egress::ENTRY) {
         return agent::egress::main(arguments);
     }
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print(); // a closed pipe is the reader's choice
+            return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
     let filter = EnvFilter::try_from_env("LANEYARD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     lines.with_ansi(std::io::stderr().is_terminal()).init();
     match agent::run::main(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{error:#}");
-            ExitCode::FAILURE
+            tracing::error!("{}", told(&error));
+            let usage = error.is::<UsageError>() || error.is::<ConfigError>();
+            ExitCode::from(if usage { USAGE } else { FAILED })
         }
     }
 }

@@ -102,6 +102,11 @@ struct Join {
     replace: bool,
 }
 
+/// What the caller wrote cannot be followed.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(String);
+
 fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
@@ -130,7 +135,8 @@ impl Join {
     async fn run(self) -> anyhow::Result<()> {
         let state_dir = self.state_dir.map_or_else(|| config().map(|config| config.state_dir), Ok)?;
         let worker = self.name.map_or_else(host_name, Ok)?;
-        let token = Token::parse(&self.token).context("--token is no token: copy the whole command")?;
+        let token = Token::parse(&self.token)
+            .ok_or_else(|| UsageError("--token is no token: copy the whole command".to_owned()))?;
         let (controller, pin) = (self.controller, self.ca_fingerprint);
         let joining = Joining { controller, token, pin, worker, replace: self.replace };
         identity::join(&Home::of(&state_dir), &joining).await?;
@@ -161,7 +167,9 @@ impl Run {
         let named = proof.token_file.is_some() || proof.client_cert.is_some();
         if !named && let Some(identity) = home.load()? {
             if let Some(name) = self.name.as_ref().filter(|name| **name != identity.worker) {
-                anyhow::bail!("this worker joined as `{}`, not as `{name}`: leave --name out", identity.worker);
+                let joined = &identity.worker;
+                let message = format!("this worker joined as `{joined}`, not as `{name}`: leave --name out");
+                return Err(UsageError(message).into());
             }
             if identity.is_over() {
                 anyhow::bail!(
@@ -181,10 +189,11 @@ impl Run {
             }
             (Some(url), _) => ControllerAddress::new(url, proof),
             (None, Some(known)) => ControllerAddress::new(&known.url, proof.or(known.proof.clone())),
-            (None, None) => anyhow::bail!(
-                "this worker has not joined a controller: run the command that `laneyard worker token` prints on the \
-                 controller, or pass --controller and --token-file"
-            ),
+            (None, None) => {
+                let message = "this worker has not joined a controller: run the command that `laneyard worker token` \
+                               prints on the controller, or pass --controller and --token-file";
+                return Err(UsageError(message.to_owned()).into());
+            }
         };
         Ok(Way { transport: address.transport()?, name: name()?, identity: None })
     }

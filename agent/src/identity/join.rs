@@ -1,6 +1,7 @@
 //! Joining: the fingerprint proves the controller, the token proves us, and a lost answer is asked for again with the
 //! same key.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rcgen::KeyPair;
@@ -46,12 +47,13 @@ pub async fn join(home: &Home, joining: &Joining) -> Result<(), IdentityError> {
     {
         return Err(IdentityError::Joined { controller, worker });
     }
+    let fresh = home.dir.ancestors().take_while(|path| !path.exists()).map(Path::to_owned).collect::<Vec<_>>();
     secret_file::directory(&home.dir).map_err(|source| IdentityError::File {
         what: "create",
         path: home.dir.clone(),
         source,
     })?;
-    let (name, key) = key(home, &joining.token)?;
+    let (name, key, mut unsent) = key(home, &joining.token)?;
     let request = Join {
         token: joining.token.expose().to_owned(),
         worker: joining.worker.clone(),
@@ -59,12 +61,25 @@ pub async fn join(home: &Home, joining: &Joining) -> Result<(), IdentityError> {
     };
     let credentials = Credentials::none().trusting(Trust::Pinned(joining.pin));
     let transport = Transport::with(&joining.controller, credentials)?;
-    let issued = ask(&transport, &request).await.map_err(IdentityError::Refused)?;
-    let found = CertificateDer::from_pem_slice(issued.ca.as_bytes());
-    let found = found.map_or_else(|_| Fingerprint::of(&[]), |der| Fingerprint::of(&der));
-    if found != joining.pin {
-        return Err(IdentityError::OtherAuthority { found });
-    }
+    let answer = ask(&transport, &request, &mut unsent).await;
+    let answer = answer.map_err(|error| {
+        let refused = matches!(error, CallError::Refused { .. }) && !error.is_passing();
+        (refused || unsent, IdentityError::Refused(error))
+    });
+    let issued = answer.and_then(|issued| {
+        let found = CertificateDer::from_pem_slice(issued.ca.as_bytes());
+        let found = found.map_or_else(|_| Fingerprint::of(&[]), |der| Fingerprint::of(&der));
+        if found == joining.pin { Ok(issued) } else { Err((true, IdentityError::OtherAuthority { found })) }
+    });
+    let issued = match issued {
+        Ok(issued) => issued,
+        Err((over, error)) => {
+            if over {
+                clear(home, &name, &fresh);
+            }
+            return Err(error);
+        }
+    };
     home.write(AUTHORITY, &issued.ca)?;
     home.keep(&issued, &key)?;
     let facts = Facts { controller: url, worker: joining.worker.clone() };
@@ -75,10 +90,22 @@ pub async fn join(home: &Home, joining: &Joining) -> Result<(), IdentityError> {
     Ok(())
 }
 
-async fn ask(transport: &Transport, request: &Join) -> Result<Issued, CallError> {
+/// Takes away the key of a join that is refused for good, and the directories that were made for it. After a lost
+/// answer it stays: the same command, given again, needs the same key.
+fn clear(home: &Home, key: &str, fresh: &[PathBuf]) {
+    let _ = std::fs::remove_file(home.file(key));
+    for directory in fresh {
+        let _ = std::fs::remove_dir(directory); // only if nothing else is in it
+    }
+}
+
+/// `unsent` becomes false with the first try that may have reached the controller.
+async fn ask(transport: &Transport, request: &Join, unsent: &mut bool) -> Result<Issued, CallError> {
     let mut tries = 1;
     loop {
-        match transport.json(Call::post(paths::JOIN, request)?).await {
+        let answer = transport.json(Call::post(paths::JOIN, request)?).await;
+        *unsent &= answer.as_ref().is_err_and(CallError::is_unsent);
+        match answer {
             Err(error) if error.is_passing() && tries < TRIES => {
                 warn!(%error, "no answer to the join, asking again with the same key");
                 tokio::time::sleep(PAUSE * tries).await;
@@ -89,17 +116,18 @@ async fn ask(transport: &Transport, request: &Join) -> Result<Issued, CallError>
     }
 }
 
-/// The key of this token's join: made at the first try, on the disk before the controller hears of it.
-fn key(home: &Home, token: &Token) -> Result<(String, KeyPair), IdentityError> {
+/// The key of this token's join: made at the first try, on the disk before the controller hears of it. True if this is
+/// the first try.
+fn key(home: &Home, token: &Token) -> Result<(String, KeyPair, bool), IdentityError> {
     let digest = Sha256::digest(token.expose().as_bytes());
     let tag: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let name = format!("joining-{tag}.key");
     if let Ok(text) = std::fs::read_to_string(home.file(&name))
         && let Ok(key) = KeyPair::from_pem(&text)
     {
-        return Ok((name, key));
+        return Ok((name, key, false));
     }
     let key = KeyPair::generate()?;
     home.write(&name, key.serialize_pem())?;
-    Ok((name, key))
+    Ok((name, key, true))
 }

@@ -1,14 +1,18 @@
-//! Renewal: at two thirds of a certificate's life a new key gets a new certificate, which the next request shows. Work
-//! that is under way notices nothing.
+//! The identity of a running agent. At two thirds of a certificate's life a new key gets a new certificate, which the
+//! next request shows; what `laneyard-agent join --replace` put in its place is taken over too. Work that is under way
+//! notices nothing.
 
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rcgen::KeyPair;
 use time::OffsetDateTime;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::{Home, Identity, IdentityError, signing_request};
+use super::{AUTHORITY, FACTS, Facts, Home, Identity, IdentityError, signing_request};
 use crate::ids::WorkerId;
 use crate::transport::certificate::Validity;
 use crate::transport::{Call, Credentials, Transport};
@@ -17,14 +21,23 @@ use crate::wire::paths;
 
 /// Waits after a failed try: doubled from the first to the last.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(300));
-/// The wall clock is looked at this often: it may be set, or the machine may have slept.
-const LOOK: Duration = Duration::from_secs(60);
+/// Clock and files are looked at this often: the clock may be set, the machine may have slept, somebody may join anew.
+const LOOK: Duration = Duration::from_secs(1);
 
-/// Renews the identity's certificate, again and again, until `shutdown`.
+/// Renews the identity's certificate, again and again, until `shutdown`. An identity that a join put in its place is
+/// shown from the next request on, if it is the same worker's at the same controller.
 pub async fn keep_renewed(home: Home, identity: Identity, transport: Transport, shutdown: CancellationToken) {
-    let Identity { worker, credentials, mut validity, .. } = identity;
-    let mut pause = BACKOFF.0;
-    while sleep_until(validity.renew_at(), &shutdown).await {
+    let Identity { worker, credentials, mut validity, controller } = identity;
+    let mut watch = Watch::begin(home.clone(), Facts { controller, worker: worker.clone() });
+    let (mut pause, mut not_before) = (BACKOFF.0, Instant::now());
+    while look_again(validity.renew_at(), not_before, &shutdown).await {
+        if let Some(joined) = watch.joined(&credentials) {
+            info!(%worker, until = %joined.not_after, "this worker joined anew: the new identity counts from now on");
+            (validity, pause, not_before) = (joined, BACKOFF.0, Instant::now());
+        }
+        if validity.renew_at() > OffsetDateTime::now_utc() || not_before > Instant::now() {
+            continue;
+        }
         match renew(&home, &worker, &transport, &credentials).await {
             Ok(renewed) => {
                 info!(%worker, until = %renewed.not_after, "the certificate is renewed");
@@ -38,10 +51,8 @@ pub async fn keep_renewed(home: Home, identity: Identity, transport: Transport, 
                 warn!(%worker, until = %validity.not_after, error = %problem, "cannot renew the certificate yet");
             }
         }
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            () = tokio::time::sleep(pause) => pause = (pause * 2).min(BACKOFF.1),
-        }
+        not_before = Instant::now() + pause;
+        pause = (pause * 2).min(BACKOFF.1);
     }
 }
 
@@ -61,16 +72,69 @@ async fn renew(
     Ok(validity)
 }
 
-/// False when `shutdown` came first.
-async fn sleep_until(moment: OffsetDateTime, shutdown: &CancellationToken) -> bool {
-    loop {
-        let left = Duration::try_from(moment - OffsetDateTime::now_utc()).unwrap_or_default();
-        if left.is_zero() {
-            return !shutdown.is_cancelled();
+/// Waits for the next look. False when `shutdown` came first.
+async fn look_again(due: OffsetDateTime, not_before: Instant, shutdown: &CancellationToken) -> bool {
+    let due = Duration::try_from(due - OffsetDateTime::now_utc()).unwrap_or_default();
+    let wait = due.max(not_before.saturating_duration_since(Instant::now())).min(LOOK);
+    tokio::select! {
+        () = shutdown.cancelled() => false,
+        () = tokio::time::sleep(wait) => !shutdown.is_cancelled(),
+    }
+}
+
+/// Sees when somebody joins anew. A join writes its facts last, and always as a new file; a renewal never does.
+struct Watch {
+    home: Home,
+    /// As the agent began: other facts need another start.
+    facts: Facts,
+    authority: Option<Vec<u8>>,
+    seen: Option<(u64, i64, i64)>,
+}
+
+impl Watch {
+    fn begin(home: Home, facts: Facts) -> Self {
+        let mut watch = Self { authority: std::fs::read(home.file(AUTHORITY)).ok(), home, facts, seen: None };
+        watch.seen = watch.stamp();
+        watch
+    }
+
+    fn path(&self) -> PathBuf {
+        self.home.file(FACTS)
+    }
+
+    fn stamp(&self) -> Option<(u64, i64, i64)> {
+        let found = std::fs::metadata(self.path()).ok()?;
+        Some((found.ino(), found.mtime(), found.mtime_nsec()))
+    }
+
+    /// Shows an identity that was put in place since the last look; `None` if there is none that can be shown.
+    fn joined(&mut self, credentials: &Credentials) -> Option<Validity> {
+        let now = self.stamp();
+        if now.is_none() || now == self.seen {
+            return None;
         }
-        tokio::select! {
-            () = shutdown.cancelled() => return false,
-            () = tokio::time::sleep(left.min(LOOK)) => {}
+        self.seen = now;
+        let found = match self.home.facts() {
+            Ok(found) => found?,
+            Err(problem) => {
+                error!(error = %problem, "the new identity cannot be used");
+                return None;
+            }
+        };
+        if found != self.facts || std::fs::read(self.home.file(AUTHORITY)).ok() != self.authority {
+            let Facts { controller, worker } = found;
+            error!(%worker, controller, "this machine joined as another worker or another controller's: restart the agent");
+            return None;
+        }
+        match self.home.certificate() {
+            Ok((certificate, validity)) => {
+                credentials.replace(certificate);
+                Some(validity)
+            }
+            Err(problem) => {
+                error!(error = %problem, "the new identity cannot be used");
+                None
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 use uuid::Uuid;
 
 use super::{Runner, beat, commands, ship};
@@ -86,6 +86,7 @@ pub async fn run(
 ) -> Result<(), LinkError> {
     let mut backoff = Backoff::new();
     let mut known = false;
+    let mut shut_out = ShutOut::default();
     while !shutdown.is_cancelled() {
         let id = Uuid::new_v4();
         let register = Register {
@@ -106,6 +107,7 @@ pub async fn run(
             Ok(registered) => {
                 info!(%worker, session = %id, held = register.held.len(), "registered");
                 known = true;
+                shut_out = ShutOut::default();
                 let began = Instant::now();
                 let session = Arc::new(Session {
                     transport: transport.clone(),
@@ -126,6 +128,7 @@ pub async fn run(
                 }
             }
             Err(source) if !known && !source.is_passing() => return Err(LinkError::Refused { worker, source }),
+            Err(error) if error.shuts_out() => shut_out.say(&worker, &error, register.held.len()),
             Err(error) => warn!(%worker, %error, "cannot register, trying again"),
         }
         if !backoff.pause(&shutdown).await {
@@ -133,6 +136,24 @@ pub async fn run(
         }
     }
     Ok(())
+}
+
+/// That nobody lets us in is said once, and again when the reason is another.
+#[derive(Default)]
+struct ShutOut(Option<String>);
+
+impl ShutOut {
+    fn say(&mut self, worker: &WorkerId, error: &CallError, held: usize) {
+        if self.0.as_deref() == error.code() {
+            return;
+        }
+        self.0 = error.code().map(str::to_owned);
+        error!(
+            held,
+            "the controller lets worker `{worker}` in no more, and it goes on asking: {error}; what runs here goes on and \
+             is delivered then"
+        );
+    }
 }
 
 impl Session {
@@ -220,9 +241,9 @@ impl Session {
         self.transport.open(call).await.map(drop)
     }
 
-    /// Ends the session if the controller says that it is over.
+    /// Ends the session if the controller says that it is over, or does not let us in any more.
     pub(super) fn judge(&self, error: &CallError) -> bool {
-        let over = error.is(code::STALE_SESSION) || error.is(code::NO_SUCH_WORKER);
+        let over = error.is(code::STALE_SESSION) || error.is(code::NO_SUCH_WORKER) || error.shuts_out();
         if over && !self.over.is_cancelled() {
             info!(worker = %self.worker, %error, "registering again");
             self.over.cancel();

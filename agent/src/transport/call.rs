@@ -61,6 +61,22 @@ impl CallError {
         }
     }
 
+    /// True if the request certainly never left: there was no connection to send it over.
+    #[must_use]
+    pub fn is_unsent(&self) -> bool {
+        match self {
+            Self::Insecure { .. } => true,
+            Self::Lost { source } => source.downcast_ref::<reqwest::Error>().is_some_and(reqwest::Error::is_connect),
+            Self::Refused { .. } | Self::Late { .. } | Self::Garbled { .. } => false,
+        }
+    }
+
+    /// True if what we show counts no more, or never did. Only another credential, or the right time, cures that.
+    #[must_use]
+    pub fn shuts_out(&self) -> bool {
+        matches!(self, Self::Refused { status, .. } if *status == StatusCode::UNAUTHORIZED)
+    }
+
     fn of_transfer(source: BoxError) -> Self {
         match super::tls::explain(&*source) {
             Some(problem) => Self::Insecure { problem },

@@ -183,6 +183,9 @@ pub struct WorkerView {
     /// Which ones, and those that ended here and are not cleared away yet.
     #[serde(default)]
     pub holds: Vec<AttemptId>,
+    /// It is unreachable because its credential was revoked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub revoked: bool,
 }
 
 /// `POST /v1/workers/{id}/remove`.
@@ -202,6 +205,6 @@ pub enum WorkerState {
     Ready,
     /// Finishes what it has, gets nothing new.
     Draining,
-    /// Silent for longer than its lease.
+    /// Silent for longer than its lease, or shut out.
     Unreachable,
 }

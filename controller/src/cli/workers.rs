@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use agent::config::Config;
 use agent::ids::WorkerId;
-use agent::wire::error::code::WORKER_BUSY;
+use agent::transport::CallError;
+use agent::wire::error::code::{NO_SUCH_WORKER, WORKER_BUSY};
 use agent::wire::worker::{WorkerState, WorkerView};
 
 use super::connect::{self, every_page};
@@ -70,12 +71,20 @@ impl Workers {
             Verb::List(Shown { json }) => {
                 show(&every_page(async |after, limit| client.workers(after, limit).await).await?, json)?;
             }
-            Verb::Drain(Named { worker, json }) => show(&[client.steer_worker(&worker, "drain").await?], json)?,
-            Verb::Resume(Named { worker, json }) => show(&[client.steer_worker(&worker, "resume").await?], json)?,
+            Verb::Drain(Named { worker, json }) => {
+                show(&[client.steer_worker(&worker, "drain").await.map_err(for_people)?], json)?;
+            }
+            Verb::Resume(Named { worker, json }) => {
+                show(&[client.steer_worker(&worker, "resume").await.map_err(for_people)?], json)?;
+            }
             Verb::Remove(Remove { named: Named { worker, json }, abandon }) => {
                 match client.remove_worker(&worker, abandon).await {
                     Ok(removed) => {
-                        show(std::slice::from_ref(&removed), json)?;
+                        if json {
+                            show(std::slice::from_ref(&removed), json)?;
+                        } else {
+                            output::data(&format!("worker `{worker}` is removed"));
+                        }
                         for attempt in &removed.holds {
                             output::line(&format!("abandoned: attempt {attempt}, see `laneyard attempts`"));
                         }
@@ -84,11 +93,22 @@ impl Workers {
                         output::line(&format!("error: {error} (--abandon)"));
                         return Ok(ExitCode::from(BUSY));
                     }
-                    Err(error) => return Err(error.into()),
+                    Err(error) => return Err(for_people(error).into()),
                 }
             }
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A name that the controller does not know tells an agent to register, and a person to look at the list.
+fn for_people(error: CallError) -> CallError {
+    match error {
+        CallError::Refused { status, mut body } if body.code == NO_SUCH_WORKER => {
+            body.hint = Some("`laneyard workers list` shows the names".to_owned());
+            CallError::Refused { status, body }
+        }
+        other => other,
     }
 }
 
@@ -107,6 +127,7 @@ fn row(worker: &WorkerView) -> Vec<String> {
     let state = match worker.state {
         WorkerState::Ready => "ready",
         WorkerState::Draining => "draining",
+        WorkerState::Unreachable if worker.revoked => "revoked",
         WorkerState::Unreachable => "unreachable",
     };
     let facts = &worker.facts;

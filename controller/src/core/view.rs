@@ -61,7 +61,7 @@ impl Core {
         };
         let used = u32::try_from(worker.placed.len()).unwrap_or(u32::MAX);
         let holds = worker.holds().collect();
-        Some(WorkerView { worker: id.clone(), state, facts: worker.facts.clone(), used, holds })
+        Some(WorkerView { worker: id.clone(), state, facts: worker.facts.clone(), used, holds, revoked: false })
     }
 
     /// What waits and why, from position `after + 1` on.

@@ -18,7 +18,7 @@ use tracing::{Span, warn};
 
 use super::error::ApiError;
 use super::guard::guard;
-use crate::identity::{Denied, Grant, Registry};
+use crate::identity::{Bearer, Denied, Grant, Registry};
 
 /// Who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,6 +150,13 @@ pub(super) async fn authenticate(State(auth): State<Auth>, mut request: Request,
     }
 }
 
+/// A worker whose certificate counts no more.
+const REJOIN: &str = "to let the worker in again, get a new join command with `laneyard worker token` and run it on the \
+                      worker as `laneyard-agent join --replace …`, in the same state directory: a running agent takes \
+                      the new identity by itself";
+const ANOTHER_JOIN_TOKEN: &str = "ask an administrator for a new one: `laneyard worker token` prints it, with the whole \
+                                  command";
+
 /// 401, or 409 for a used join token.
 pub(super) fn refuse(denied: &Denied) -> ApiError {
     let (status, code, hint) = match denied {
@@ -162,21 +169,33 @@ pub(super) fn refuse(denied: &Denied) -> ApiError {
         Denied::Foreign => (
             StatusCode::UNAUTHORIZED,
             code::CERTIFICATE_UNKNOWN,
-            "get a certificate of this controller: `laneyard token create --certificate`, or for a worker `laneyard \
-             worker token`",
+            "get a certificate of this controller: `laneyard token create --certificate`, or for a worker what \
+             `laneyard worker token` prints, with --replace",
         ),
-        Denied::Expired { .. } => (
+        Denied::UnknownJoin => (StatusCode::UNAUTHORIZED, code::UNAUTHENTICATED, ANOTHER_JOIN_TOKEN),
+        Denied::Expired { bearer, .. } => (
             StatusCode::UNAUTHORIZED,
             code::CREDENTIAL_EXPIRED,
-            "ask an administrator for a new one, and check this machine's clock",
+            match bearer {
+                Bearer::Person { .. } => "ask an administrator for a new one, and check this machine's clock",
+                Bearer::Worker { .. } => REJOIN,
+                Bearer::Joining { .. } => ANOTHER_JOIN_TOKEN,
+            },
         ),
-        Denied::Revoked { .. } => {
-            (StatusCode::UNAUTHORIZED, code::CREDENTIAL_REVOKED, "ask an administrator for a new one")
-        }
+        Denied::Revoked { bearer } => (
+            StatusCode::UNAUTHORIZED,
+            code::CREDENTIAL_REVOKED,
+            match bearer {
+                Bearer::Person { .. } => "ask an administrator for a new one",
+                Bearer::Worker { .. } => REJOIN,
+                Bearer::Joining { .. } => ANOTHER_JOIN_TOKEN,
+            },
+        ),
         Denied::Used { .. } => (
             StatusCode::CONFLICT,
             code::JOIN_TOKEN_USED,
-            "make another one with `laneyard worker token`; if nobody of yours used this one, revoke that worker",
+            "ask for another one: `laneyard worker token` prints it; if nobody of yours used this one, revoke that \
+             worker",
         ),
     };
     ApiError::new(status, code, denied.to_string()).hint(hint)
@@ -203,7 +222,7 @@ pub(super) async fn allow(State(access): State<Access>, request: Request, next: 
         Access::Workers if matches!(principal.role, Role::Worker | Role::Admin) => None,
         Access::OwnWorker if principal.speaks_for(named_worker(&request)) => None,
         Access::OwnWorker if principal.role == Role::Worker => Some(not_your_worker(&principal.name)),
-        Access::AtLeast(_) | Access::Workers | Access::OwnWorker => Some(forbidden(principal.role)),
+        Access::AtLeast(_) | Access::Workers | Access::OwnWorker => Some(forbidden(access, principal)),
     };
     let Some(refused) = refused else { return next.run(request).await };
     warn!(name = principal.name, role = %principal.role, path = request.uri().path(), "a request beyond its role");
@@ -215,9 +234,30 @@ fn named_worker(request: &Request) -> &str {
     request.uri().path().split('/').nth(3).unwrap_or_default()
 }
 
-fn forbidden(role: Role) -> ApiError {
-    let message = format!("a credential of role `{role}` does not allow that");
-    ApiError::new(StatusCode::FORBIDDEN, code::FORBIDDEN, message).hint("use a credential with the right role")
+fn forbidden(access: Access, Principal { name, role }: &Principal) -> ApiError {
+    let (needed, hint) = match access {
+        Access::AtLeast(Role::Worker | Role::Submit) => (
+            "`submit`, `approve` or `admin`",
+            "pass a credential of such a role with --token-file or --client-cert; an administrator makes one with \
+             `laneyard token create --role submit`",
+        ),
+        Access::AtLeast(Role::Approve) => (
+            "`approve` or `admin`",
+            "pass a credential of such a role with --token-file or --client-cert; an administrator makes one with \
+             `laneyard token create --role approve`",
+        ),
+        Access::AtLeast(Role::Admin) => (
+            "`admin`",
+            "pass an administrator's credential with --token-file or --client-cert: the controller's own is in its \
+             identity/admin.token, and `laneyard token create --role admin` makes others",
+        ),
+        Access::OwnWorker | Access::Workers => (
+            "`worker` or `admin`",
+            "that is for agents: run this machine as a worker with what `laneyard worker token` prints",
+        ),
+    };
+    let message = format!("this needs role {needed}, and the credential of `{name}` has role `{role}`");
+    ApiError::new(StatusCode::FORBIDDEN, code::FORBIDDEN, message).hint(hint)
 }
 
 fn not_your_worker(name: &str) -> ApiError {

@@ -20,6 +20,7 @@ use super::error::{ApiError, full};
 use super::request::{Body, Id, Paging, Params};
 use crate::identity::authority::{AuthorityError, Signed};
 use crate::identity::{Authority, Grant, RegistryError};
+use crate::reactor::tick;
 
 /// Longest name of a credential, in bytes.
 const NAME_LIMIT: usize = 100;
@@ -76,7 +77,11 @@ pub(super) async fn list(
 }
 
 pub(super) async fn revoke(State(app): State<App>, Id(id): Id<String>) -> Result<Json<CredentialView>, ApiError> {
-    Ok(Json(app.registry.revoke(&id).await?))
+    let revoked = app.registry.revoke(&id).await?;
+    if let (Kind::Certificate, Role::Worker, Ok(worker)) = (revoked.kind, revoked.role, revoked.name.parse()) {
+        shut_out(&app, worker).await?;
+    }
+    Ok(Json(revoked))
 }
 
 pub(super) async fn revoke_worker(
@@ -84,7 +89,16 @@ pub(super) async fn revoke_worker(
     Id(worker): Id<WorkerId>,
 ) -> Result<Json<RevokedWorker>, ApiError> {
     let revoked = app.registry.revoke_worker(&worker).await?;
+    shut_out(&app, worker.clone()).await?;
     Ok(Json(RevokedWorker { worker, revoked }))
+}
+
+/// A worker without a certificate that counts is not waited for until its lease ends.
+async fn shut_out(app: &App, worker: WorkerId) -> Result<(), ApiError> {
+    if app.registry.revoked_workers().contains(worker.as_str()) {
+        app.supervisor.ask(move |world, effects, now| tick::on_shut_out(world, effects, now, &worker)).await?;
+    }
+    Ok(())
 }
 
 /// The one route beside health and description that needs no credential: the join token is in the body.

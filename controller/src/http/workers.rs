@@ -1,11 +1,14 @@
 //! What agents say, and what operators do with workers.
 
+use std::collections::BTreeSet;
+
 use agent::ids::{AttemptId, Generation, WorkerId};
 use agent::wire::attempt::Page;
 use agent::wire::error::code;
 use agent::wire::paths::DIGEST_HEADER;
 use agent::wire::worker::{
-    Acknowledged, Granted, Heartbeat, LeaseRef, Live, Refuse, Register, Registered, Removal, Report, WorkerView,
+    Acknowledged, Granted, Heartbeat, LeaseRef, Live, Refuse, Register, Registered, Removal, Report, WorkerState,
+    WorkerView,
 };
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -17,9 +20,10 @@ use uuid::Uuid;
 
 use super::App;
 use super::attempts::page;
-use super::auth::Principal;
+use super::auth::{Principal, refuse as deny};
 use super::error::ApiError;
 use super::request::{Body, Id, Paging, Params};
+use crate::identity::{Denied, Grant};
 use crate::reactor::client::{Steer, on_steer};
 use crate::reactor::{lease, worker};
 use crate::unstarted;
@@ -33,17 +37,31 @@ pub(super) async fn list(
         let workers = world.core.workers().keys().filter(|id| after.as_ref().is_none_or(|after| *id > after));
         workers.take(limit + 1).filter_map(|id| world.core.worker_view(id)).collect::<Vec<_>>()
     });
-    Ok(Json(page(items.await?, limit, |view| view.worker.to_string())))
+    let revoked = app.registry.revoked_workers();
+    let items = items.await?.into_iter().map(|view| marked(view, &revoked)).collect();
+    Ok(Json(page(items, limit, |view| view.worker.to_string())))
+}
+
+/// One that is heard has another credential: it was not shut out.
+fn marked(view: WorkerView, revoked: &BTreeSet<String>) -> WorkerView {
+    let revoked = view.state == WorkerState::Unreachable && revoked.contains(view.worker.as_str());
+    WorkerView { revoked, ..view }
 }
 
 pub(super) async fn register(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
+    grant: Option<Extension<Grant>>,
     Body(register): Body<Register>,
 ) -> Result<Json<Registered>, ApiError> {
     principal.check_worker(&register.worker)?;
-    let answer = app.supervisor.ask(move |world, effects, now| worker::on_register(world, effects, now, &register));
-    Ok(Json(answer.await??))
+    let answer = app.supervisor.ask(move |world, effects, now| {
+        // It may have been shut out while this waited for its turn.
+        let revoked = grant.is_some_and(|Extension(grant)| grant.is_revoked());
+        (!revoked).then(|| worker::on_register(world, effects, now, &register))
+    });
+    let late = || deny(&Denied::Unknown);
+    Ok(Json(answer.await?.ok_or_else(late)??))
 }
 
 pub(super) async fn heartbeat(
@@ -164,5 +182,5 @@ pub(super) async fn remove(
 
 async fn steer(State(app): State<App>, Id(id): Id<WorkerId>, steer: Steer) -> Result<Json<WorkerView>, ApiError> {
     let answer = app.supervisor.ask(move |world, effects, now| on_steer(world, effects, now, &id, steer));
-    Ok(Json(answer.await??))
+    Ok(Json(marked(answer.await??, &app.registry.revoked_workers())))
 }

@@ -124,11 +124,11 @@ impl Registry {
     }
 
     fn join_token(&self, shown: &str) -> Result<Credential, Denied> {
-        let id = id_of(shown).ok_or(Denied::Unknown)?;
+        let id = id_of(shown).ok_or(Denied::UnknownJoin)?;
         self.read(|table| {
             let known = table.by_id.get(id).map(|known| &known.credential);
             let known = known.filter(|known| known.kind == Kind::Join && known.is_opened_by(shown));
-            known.cloned().ok_or(Denied::Unknown)
+            known.cloned().ok_or(Denied::UnknownJoin)
         })
     }
 

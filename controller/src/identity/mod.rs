@@ -11,7 +11,7 @@ use std::time::Duration;
 pub use self::authority::{Authority, AuthorityError};
 pub use self::credential::Credential;
 pub use self::place::{IdentityDir, PlaceError};
-pub use self::registry::{Denied, Grant, Registry, RegistryError};
+pub use self::registry::{Bearer, Denied, Grant, Registry, RegistryError};
 
 /// How long certificates and tokens live.
 #[derive(Clone, Copy, Debug)]

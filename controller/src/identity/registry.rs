@@ -1,7 +1,7 @@
 //! Which credentials count right now. In memory for every request, on the disk before anything is answered; a
 //! revocation ends what the credential has open.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
@@ -26,14 +26,27 @@ const LOOK: Duration = Duration::from_secs(60);
 pub enum Denied {
     #[error("no known credential")]
     Unknown,
+    #[error("no such join token")]
+    UnknownJoin,
     #[error("the client certificate was not issued by this controller")]
     Foreign,
-    #[error("credential {id} of `{name}` ended at {end}")]
-    Expired { id: String, name: String, end: OffsetDateTime },
-    #[error("credential {id} of `{name}` was revoked")]
-    Revoked { id: String, name: String },
+    #[error("{bearer} ended at {end}")]
+    Expired { bearer: Bearer, end: OffsetDateTime },
+    #[error("{bearer} was revoked")]
+    Revoked { bearer: Bearer },
     #[error("join token {id} was used by worker `{worker}` with another key")]
     Used { id: String, worker: String },
+}
+
+/// Whose credential does not count: the way to another one depends on it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Bearer {
+    #[error("credential {id} of `{name}`")]
+    Person { id: String, name: String },
+    #[error("the certificate {id} of worker `{name}`")]
+    Worker { id: String, name: String },
+    #[error("join token {id}")]
+    Joining { id: String },
 }
 
 /// Something about credentials failed.
@@ -72,6 +85,12 @@ pub struct Grant {
 }
 
 impl Grant {
+    /// True once it was revoked; whoever waited for something looks again.
+    #[must_use]
+    pub fn is_revoked(&self) -> bool {
+        self.revoked.is_cancelled()
+    }
+
     /// Returns when the credential counts no more.
     pub async fn ended(self) {
         let expired = async {
@@ -185,6 +204,21 @@ impl Registry {
         })
     }
 
+    /// Workers that were thrown out: a certificate of theirs was revoked, and none counts.
+    #[must_use]
+    pub fn revoked_workers(&self) -> BTreeSet<String> {
+        let now = OffsetDateTime::now_utc();
+        self.read(|table| {
+            let theirs = |standing| {
+                let all = table.by_id.values().map(|known| &known.credential);
+                let theirs = all.filter(|known| known.kind == Kind::Certificate && known.role == Role::Worker);
+                theirs.filter(move |known| known.standing(now) == standing).map(|known| &known.name)
+            };
+            let active: BTreeSet<&String> = theirs(Standing::Active).collect();
+            theirs(Standing::Revoked).filter(|name| !active.contains(name)).cloned().collect()
+        })
+    }
+
     /// All credentials, by id.
     #[must_use]
     pub fn list(&self) -> Vec<CredentialView> {
@@ -212,11 +246,20 @@ fn judge(known: &Known) -> Result<Grant, Denied> {
     }
 }
 
+fn bearer(credential: &Credential) -> Bearer {
+    let (id, name) = (credential.id.clone(), credential.name.clone());
+    match (credential.kind, credential.role) {
+        (Kind::Join, _) => Bearer::Joining { id },
+        (_, Role::Worker) => Bearer::Worker { id, name },
+        (_, Role::Submit | Role::Approve | Role::Admin) => Bearer::Person { id, name },
+    }
+}
+
 pub(super) fn revoked(credential: &Credential) -> Denied {
-    Denied::Revoked { id: credential.id.clone(), name: credential.name.clone() }
+    Denied::Revoked { bearer: bearer(credential) }
 }
 
 pub(super) fn expired(credential: &Credential) -> Denied {
     let end = credential.expires_at.unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    Denied::Expired { id: credential.id.clone(), name: credential.name.clone(), end }
+    Denied::Expired { bearer: bearer(credential), end }
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use agent::assignment::Assignment;
 use agent::ids::{AttemptId, WorkerId};
 use time::OffsetDateTime;
+use uuid::Uuid;
 
 use crate::core::Core;
 use crate::event::{Entry, Event};
@@ -56,6 +57,8 @@ pub struct Liveness {
     listening_since: Duration,
     heard: BTreeMap<WorkerId, Duration>,
     lost_since: BTreeMap<WorkerId, Duration>,
+    /// Registrations whose credential was revoked: what they sent before that is late.
+    shut_out: BTreeMap<WorkerId, Uuid>,
     /// Until when a worker that refused an attempt is not offered it again.
     resting: BTreeMap<(AttemptId, WorkerId), Duration>,
 }

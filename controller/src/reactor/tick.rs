@@ -22,6 +22,16 @@ pub fn on_tick(world: &mut World, effects: &mut Effects, now: Now) {
     }
 }
 
+/// A worker whose credential was revoked: nobody hears it any more, so it counts as silent at once.
+pub fn on_shut_out(world: &mut World, effects: &mut Effects, now: Now, worker: &WorkerId) {
+    let Some(known) = world.core.worker(worker) else { return };
+    let lost = known.lost;
+    world.liveness.shut_out.insert(worker.clone(), known.session);
+    if !lost {
+        on_silence(world, effects, now, worker);
+    }
+}
+
 fn on_silence(world: &mut World, effects: &mut Effects, now: Now, worker: &WorkerId) {
     world.liveness.lost_since.insert(worker.clone(), now.tick);
     commit(world, effects, now, Event::Lost { worker: worker.clone() });

@@ -75,7 +75,8 @@ pub fn on_heartbeat(
 /// The worker must register first.
 pub fn check_session(world: &World, worker: &WorkerId, session: Uuid) -> Result<(), Refused> {
     let known = world.core.worker(worker).ok_or_else(|| Refused::NoSuchWorker(worker.clone()))?;
-    if known.session == session { Ok(()) } else { Err(Refused::StaleSession(worker.clone())) }
+    let shut_out = world.liveness.shut_out.get(worker) == Some(&session);
+    if known.session == session && !shut_out { Ok(()) } else { Err(Refused::StaleSession(worker.clone())) }
 }
 
 /// Any message from a worker is a sign of life.

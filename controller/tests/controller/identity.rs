@@ -57,6 +57,14 @@ impl Secure {
         Self { served, home, dir, lives }
     }
 
+    /// With a lease that no test waits for.
+    pub(crate) fn patient() -> Self {
+        let mut secure = Self::start();
+        secure.served.kill();
+        secure.served = Served::start(&secure.dir, "127.0.0.1:0", controller::reactor::Timing::default());
+        secure
+    }
+
     pub(crate) fn kill_and_restart(&mut self) {
         self.served.kill();
         let address = self.served.address.trim_start_matches("https://").to_owned();

@@ -20,6 +20,7 @@ mod revoked; // a waiting client's credential
 mod retention;
 mod schedule;
 mod scripted;
+mod shut_out;
 mod snapshots;
 mod support;
 mod toll;

@@ -71,9 +71,13 @@ async fn workers_are_listed_drained_and_resumed() {
     let drained = desk.run(&["workers", "drain", "w1", "--json"]).await.lines();
     assert_eq!((&drained[0]["state"], &drained[0]["holds"][0]), (&"draining".into(), &id.to_string().into()));
     assert!(desk.run(&["workers", "resume", "w1"]).await.out().contains("ready"));
-    let unknown = desk.run(&["workers", "drain", "nobody"]).await;
-    assert_eq!(unknown.code(), 70);
-    assert!(unknown.err().contains("nobody"), "{}", unknown.err());
+    for verb in ["drain", "resume", "remove"] {
+        let unknown = desk.run(&["workers", verb, "nobody"]).await;
+        assert_eq!(unknown.code(), 70);
+        let said = unknown.err();
+        assert!(said.contains("nobody") && said.contains("laneyard workers list"), "{said}");
+        assert!(!said.contains("register first"), "{said}");
+    }
     stop.cancel();
 }
 
@@ -95,7 +99,7 @@ async fn a_worker_that_holds_attempts_is_removed_only_on_purpose_and_its_late_re
     let said = refused.err();
     assert!(said.contains(&id.to_string()) && said.contains("interrupted") && said.contains("--abandon"), "{said}");
     let removed = desk.run(&["workers", "remove", "w1", "--abandon"]).await;
-    assert_eq!(removed.code(), 0, "{}", removed.err());
+    assert_eq!((removed.code(), removed.out().as_str()), (0, "worker `w1` is removed\n"), "{}", removed.err());
     assert!(removed.err().contains(&format!("abandoned: attempt {id}")), "{}", removed.err());
     assert_eq!(desk.run(&["workers", "list"]).await.out(), "");
     assert!(matches!(client.attempt(id).await.unwrap().state, AttemptState::Interrupted { started: true, .. }));

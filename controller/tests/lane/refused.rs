@@ -55,6 +55,30 @@ fn a_credential_for_no_controller_is_refused() {
 }
 
 #[test]
+fn a_flag_that_only_a_controller_can_follow_is_refused_without_one() {
+    for flag in [
+        "--require zone=eu",
+        "--worktree snapshot",
+        "--worktree direct",
+        "--on-lost wait",
+        "--on-lost fail",
+        "--history 5",
+        "--ref refs/heads/x",
+        "--lfs pointers",
+    ] {
+        let desk = Desk::new();
+        let before = desk.files();
+        let seen = desk.run("laneyard", &format!("run {LANE} {flag}"));
+        assert_eq!(seen.code(), 64, "{flag}\n{}", seen.err());
+        let name = flag.trim_start_matches("--").split(' ').next().unwrap();
+        assert!(seen.err().contains(&format!("{name} needs a controller")), "{}", seen.err());
+        assert!(seen.err().contains("--controller"), "{}", seen.err());
+        assert_eq!(desk.files(), before, "{flag}");
+        refused(&format!("{LANE} {flag}"), &format!("Unknown option '--{name}'"));
+    }
+}
+
+#[test]
 fn routes_that_the_runner_must_not_take_are_refused() {
     refused(&lane_with("--parent", "claude"), "native to parent");
     let codex = lane_with("--provider", "codex");

@@ -139,8 +139,12 @@ fn prepare(
     let config = Config::load(environment).map_err(|error| UsageError(error.to_string()))?;
     let mut config = overridden(config, &options)?;
     if config.controller.is_none() {
-        if !options.own.require.is_empty() {
-            return Err(UsageError("require needs a controller: labels are its workers'".to_owned()).into());
+        if let Some(flag) = options.own.fleet {
+            let message = format!(
+                "{flag} needs a controller, and this machine runs its own lanes: name one with --controller, or leave \
+                 --{flag} out"
+            );
+            return Err(UsageError(message).into());
         }
         config.require.clear(); // this machine runs its own lanes
     }

@@ -65,6 +65,9 @@ const OWN: &[Flag] = &[
     Flag::switch("json"),
 ];
 
+/// Those of them that mean something only where a controller places the lane on a worker.
+const FLEET: &[&str] = &["require", "on-lost", "worktree", "history", "ref", "lfs"];
+
 /// A refusal before anything exists: exit 64.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -131,6 +134,8 @@ pub struct Own {
     pub refs: Vec<String>,
     pub lfs: Option<LfsPolicy>,
     pub controller: Option<String>,
+    /// The first given flag that means nothing without a controller.
+    pub fleet: Option<&'static str>,
     pub proof: Proof,
     pub state_dir: Option<PathBuf>,
     pub verbose: bool,
@@ -222,6 +227,7 @@ fn own(given: &Given, here: &Path) -> Result<Own, UsageError> {
         history: word(given, "history")?,
         refs,
         lfs: word(given, "lfs")?,
+        fleet: FLEET.iter().copied().find(|name| given.has(name)),
         controller: given.last("controller").map(|url| url.trim_end_matches('/').to_owned()),
         proof: Proof {
             ca: file("ca"),
