@@ -82,6 +82,7 @@ async fn end_container(deps: &Deps, assignment: &Assignment, record: &Record, pl
             tree = place.kill_tree(GRACE).await;
             health = Some(place.health());
             place.shut_down().await;
+            place.engine().let_end(place.container(), GRACE).await;
             Some((place.engine().clone(), place.container().clone(), place.cgroup().cloned()))
         }
         None => find_left(deps, assignment, record).await,
