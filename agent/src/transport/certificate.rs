@@ -94,6 +94,15 @@ impl Validity {
     }
 }
 
+/// Why a file without a certificate has none.
+fn without(text: &[u8]) -> &'static str {
+    if text.trim_ascii().is_empty() {
+        "the file is empty"
+    } else {
+        "there is no `-----BEGIN CERTIFICATE-----` in it: is it another file, or one in binary form?"
+    }
+}
+
 /// The authorities of a PEM file.
 ///
 /// # Errors
@@ -107,7 +116,7 @@ pub fn authorities(path: &Path) -> Result<Arc<RootCertStore>, CertificateError> 
         let der = der.map_err(|error| bad(error.to_string()))?;
         roots.add(der).map_err(|error| bad(error.to_string()))?;
     }
-    if roots.is_empty() { Err(bad("it is empty".to_owned())) } else { Ok(Arc::new(roots)) }
+    if roots.is_empty() { Err(bad(without(&text).to_owned())) } else { Ok(Arc::new(roots)) }
 }
 
 /// A client's certificate with its key. The key cannot be printed.
@@ -142,7 +151,7 @@ impl ClientCertificate {
             .collect::<Result<_, _>>()
             .map_err(|error| bad("client certificate", certificate, error.to_string()))?;
         let Some(first) = chain.first() else {
-            return Err(bad("client certificate", certificate, "it is empty".to_owned()));
+            return Err(bad("client certificate", certificate, without(&text).to_owned()));
         };
         let validity = Validity::of(first);
         let key_der =

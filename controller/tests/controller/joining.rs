@@ -232,6 +232,20 @@ async fn the_commands_reach_a_stopped_and_a_running_controller_and_no_secret_is_
 }
 
 #[test]
+fn a_file_without_a_certificate_is_called_empty_only_if_it_is() {
+    let home = tempfile::tempdir().unwrap();
+    let (ca, token) = (home.path().join("ca.pem"), home.path().join("token"));
+    agent::secret_file::write(&token, "0123456789abcdef").unwrap();
+    for (content, part) in [("", "the file is empty"), ("hello\n", "no `-----BEGIN CERTIFICATE-----` in it")] {
+        std::fs::write(&ca, content).unwrap();
+        let mut command = laneyard(home.path());
+        command.args(["attempts", "--controller", "https://localhost:1"]).arg("--ca").arg(&ca);
+        let said = text(&command.arg("--token-file").arg(&token).output().unwrap().stderr);
+        assert!(said.contains(part) && said.contains("ca.pem"), "{said}");
+    }
+}
+
+#[test]
 fn a_credential_without_a_controller_is_a_usage_error() {
     let home = tempfile::tempdir().unwrap();
     for flag in ["--token-file", "--ca", "--client-cert", "--client-key"] {
