@@ -104,13 +104,18 @@ impl CallError {
 fn chain(error: &BoxError) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
+    let mut garbled = false;
     while let Some(inner) = cause {
+        garbled |= inner.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse);
         let more = inner.to_string();
         if !text.contains(&more) {
             text.push_str(": ");
             text.push_str(&more);
         }
         cause = inner.source();
+    }
+    if garbled {
+        text.push_str("; if that is a controller's TLS port, write https:// and name its authority with --ca");
     }
     text
 }

@@ -14,7 +14,7 @@ use controller::identity::IdentityDir;
 use serde_json::{Value, json};
 
 use crate::identity::{Secure, code, joined_code, laneyard, refusal, success, text};
-use crate::support::soon;
+use crate::support::{Served, quick, soon};
 
 #[track_caller]
 fn all_private(dir: &Path) {
@@ -242,6 +242,27 @@ fn a_file_without_a_certificate_is_called_empty_only_if_it_is() {
         command.args(["attempts", "--controller", "https://localhost:1"]).arg("--ca").arg(&ca);
         let said = text(&command.arg("--token-file").arg(&token).output().unwrap().stderr);
         assert!(said.contains(part) && said.contains("ca.pem"), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_wrong_scheme_for_a_port_is_told_with_the_right_one() {
+    let secure = Secure::start();
+    let (_, secret) = secure.create(Kind::Token, Role::Submit, "ada", None).await;
+    let token = secure.home.path().join("token");
+    agent::secret_file::write(&token, secret).unwrap();
+    let plain_dir = tempfile::tempdir().unwrap();
+    let plain = Served::start(plain_dir.path(), "127.0.0.1:0", quick());
+    let port = secure.served.address.rsplit_once(':').unwrap().1.to_owned();
+    let other = plain.address.rsplit_once(':').unwrap().1.to_owned();
+    for (url, part) in [
+        (format!("http://127.0.0.1:{port}"), "write https:// and name its authority with --ca"),
+        (format!("https://127.0.0.1:{other}"), "the address begins with http://"),
+    ] {
+        let mut command = laneyard(secure.home.path());
+        command.args(["attempts", "--controller", &url]).arg("--ca").arg(secure.ca()).arg("--token-file").arg(&token);
+        let said = tokio::task::spawn_blocking(move || text(&command.output().unwrap().stderr)).await.unwrap();
+        assert!(said.contains(part), "{url}: {said}");
     }
 }
 
