@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::connect;
 use super::output::{self, Talk};
-use super::run::home::{Brought, bring, take_in};
+use super::run::home::{Brought, bring, changed, take_in};
 use super::run::travel::let_go;
 use crate::client::Client;
 
@@ -192,9 +192,7 @@ impl Apply {
         );
         let outcome = take_in(config, client, self.attempt, &brought, &dir, &view.snapshot).await?;
         let (value, text, applied) = match outcome {
-            Outcome::Applied { paths } => {
-                (json!({"outcome": "applied", "paths": paths}), format!("{paths} paths changed"), true)
-            }
+            Outcome::Applied { paths } => (json!({"outcome": "applied", "paths": paths}), changed(paths), true),
             Outcome::Moved { which } => {
                 let text = format!(
                     "nothing was written, since these are not as the lane found them: {}; put them back, or use `laneyard \
@@ -232,7 +230,11 @@ impl Export {
             Some(path) => {
                 let failed = || format!("could not write `{}`", path.display());
                 let mut options = std::fs::File::options();
-                let mut file = options.write(true).create_new(true).mode(0o600).open(&path).with_context(failed)?;
+                let opened = options.write(true).create_new(true).mode(0o600).open(&path);
+                if opened.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::AlreadyExists) {
+                    anyhow::bail!("`{}` exists already and is left as it is: name a new file", path.display());
+                }
+                let mut file = opened.with_context(failed)?;
                 file.write_all(&patch).and_then(|()| file.sync_all()).with_context(failed)?;
             }
         }

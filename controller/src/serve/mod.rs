@@ -170,9 +170,20 @@ pub struct Server {
 /// # Errors
 /// See [`ServeError`].
 pub async fn start(config: ServeConfig) -> Result<Server, ServeError> {
+    // A directory that is only now made stays unmade if nobody can listen. In one that exists, the controller that may
+    // already run there is the better reason to be told.
+    let early = match &config.listen {
+        Listen::Tcp(_) | Listen::Plain(_) if !config.state_dir.exists() => {
+            Some(listen::bind(&config.listen, false).await?)
+        }
+        _ => None,
+    };
     let opened = open(&config).await?;
     let authority = opened.app.registry.authority().ok();
-    let bound = listen::bind(&config.listen, authority.is_some()).await?;
+    let bound = match early {
+        Some(bound) => bound,
+        None => listen::bind(&config.listen, authority.is_some()).await?,
+    };
     let renewal = match (&bound, authority) {
         (listen::Bound::Tls(_, address), Some(authority)) => {
             let (place, life, listen) = (IdentityDir::of(&config.state_dir), config.lives.server, Some(address.ip()));

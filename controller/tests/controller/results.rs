@@ -176,6 +176,9 @@ async fn a_result_is_applied_to_its_own_repository_and_exported_for_every_other_
     let patch = lane.desk.path("lane.patch");
     let exported = lane.desk.run(&["result", "export", &attempt, "--output", &place(&patch)]).await;
     assert_eq!(exported.code(), 0, "{}", exported.err());
+    let again = lane.desk.run(&["result", "export", &attempt, "--output", &place(&patch)]).await;
+    assert_eq!(again.code(), 70);
+    assert!(again.err().contains("exists already"), "{}", again.err());
     git(&clone, &["apply", "--3way", &place(&patch)]);
     assert_eq!(std::fs::read(clone.join("file")).unwrap(), b"by the lane\n");
     // Nobody has reviewed it by that: at home it can still be taken.

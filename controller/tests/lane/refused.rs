@@ -238,6 +238,18 @@ fn help_is_data_and_success() {
 }
 
 #[test]
+fn a_controller_that_cannot_listen_leaves_nothing_behind() {
+    let desk = Desk::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = desk.path("controller");
+    let line = format!("serve --listen {} --dir {}", taken.local_addr().unwrap(), place.display());
+    let refused = desk.run("laneyard", &line);
+    assert_eq!(refused.code(), 70);
+    assert!(refused.err().contains("cannot listen on 127.0.0.1:"), "{}", refused.err());
+    assert!(!place.exists());
+}
+
+#[test]
 fn other_commands_refuse_with_the_same_code() {
     let desk = Desk::new();
     assert_eq!(desk.run("laneyard", "nonsense").code(), 64);

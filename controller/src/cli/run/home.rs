@@ -91,6 +91,12 @@ pub async fn bring(
     Ok(Brought { cache, lease, snapshot, result })
 }
 
+/// How many paths a result changed, for people.
+#[must_use]
+pub fn changed(paths: usize) -> String {
+    if paths == 1 { "1 path changed".to_owned() } else { format!("{paths} paths changed") }
+}
+
 /// Applies a result, and says at the controller that it was taken.
 ///
 /// # Errors
@@ -167,7 +173,7 @@ pub async fn settle(
     );
     let (message, noted) = match settled {
         Settled::Applied { paths } => {
-            talk.say(&format!("{paths} paths changed"));
+            talk.say(&changed(paths));
             note(&mut ended.receipt, json!({"outcome": "applied", "paths": paths}));
             return Ok(ended);
         }
