@@ -8,6 +8,10 @@ use super::TreePath;
 use super::index::{Entry, GITLINK};
 use super::scan::split;
 
+/// Directories of known files that are read. Naming what cannot travel is a courtesy, and in a tree of fifty thousand
+/// directories it would take as long as the rest of the snapshot.
+const DIRECTORIES_READ: usize = 4096;
+
 /// True for something that is there and is no file, link or directory. Never opens it: that may wait for ever.
 pub(super) fn is_special(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|meta| of(meta.file_type()))
@@ -17,11 +21,11 @@ fn of(kind: std::fs::FileType) -> bool {
     !kind.is_file() && !kind.is_symlink() && !kind.is_dir()
 }
 
-/// Those in the directories of known files and below what Git lists as untracked. Sorted; nested repositories are not
+/// Those in the first [`DIRECTORIES_READ`] directories of known files and below what Git lists as untracked. Sorted; nested repositories are not
 /// entered, nor is what Git ignores as a whole.
 pub(super) fn specials(root: &Path, entries: &[Entry], listed: &[u8]) -> Vec<TreePath> {
     let mut found = Vec::new();
-    for dir in directories(entries) {
+    for dir in directories(entries).into_iter().take(DIRECTORIES_READ) {
         look_into(root, dir, &mut found, |_| {});
     }
     let untracked = split(listed).filter_map(|path| path.strip_suffix(b"/"));
