@@ -25,8 +25,8 @@ mod site; // making the container, its mounts and its proxy, or finding them aga
 mod step; // one step inside the container
 mod stop; // ends before the workload has a result
 mod sweep; // leftovers
-mod teardown;
-mod transfer; // removing it all, with proof
+mod teardown; // removing it all, with proof
+mod transfer; // how far a transfer has come, told while it goes on
 mod workload; // the one model invocation
 
 use std::collections::BTreeMap;

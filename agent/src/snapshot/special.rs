@@ -21,8 +21,8 @@ fn of(kind: std::fs::FileType) -> bool {
     !kind.is_file() && !kind.is_symlink() && !kind.is_dir()
 }
 
-/// Those in the first [`DIRECTORIES_READ`] directories of known files and below what Git lists as untracked. Sorted; nested repositories are not
-/// entered, nor is what Git ignores as a whole.
+/// Those in the first [`DIRECTORIES_READ`] directories of known files, and below what Git lists as untracked. Sorted;
+/// nested repositories are not entered, nor is what Git ignores as a whole.
 pub(super) fn specials(root: &Path, entries: &[Entry], listed: &[u8]) -> Vec<TreePath> {
     let mut found = Vec::new();
     for dir in directories(entries).into_iter().take(DIRECTORIES_READ) {
