@@ -1,9 +1,10 @@
-//! A client whose credential is revoked while it waits.
+//! A client whose credential is revoked while it waits or fetches what its lane has brought.
 
+use agent::ids::AttemptId;
 use agent::wire::attempt::AttemptState;
 use agent::wire::identity::{Kind, Role};
 
-use crate::desk::{Desk, ended};
+use crate::desk::{Desk, Seen, ended};
 use crate::identity::Secure;
 use crate::scripted::Scripted;
 use crate::support::until_state;
@@ -20,6 +21,22 @@ fn noise() -> Vec<u8> {
     std::iter::repeat_with(next).take(24 << 20).collect()
 }
 
+/// Without an end, and with the way to go on.
+fn check_left(desk: &Desk, seen: &Seen, attempt: AttemptId) {
+    assert_eq!((seen.code(), seen.out().as_str()), (70, ""), "{}", seen.err());
+    assert!(seen.err().contains("was revoked"), "{}", seen.err());
+    assert!(seen.err().contains(&format!("laneyard attach {attempt}")), "{}", seen.err());
+    assert_eq!(std::fs::read(desk.path("receipt.json")).unwrap(), b"", "no end is claimed");
+}
+
+/// Finishes the lane with another credential.
+async fn attach_anew(secure: &Secure, desk: &mut Desk, attempt: AttemptId) {
+    let (_, other) = secure.create(Kind::Token, Role::Submit, "ada", None).await;
+    desk.bear("second.token", &other);
+    let attached = desk.run(&["attach", &attempt.to_string()]).await;
+    assert_eq!(attached.code(), 0, "{}", attached.err());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_whose_credential_is_revoked_leaves_its_lane_to_attach() {
     let secure = Secure::start();
@@ -34,16 +51,10 @@ async fn a_client_whose_credential_is_revoked_leaves_its_lane_to_attach() {
     until_state(&client, attempt, |state| matches!(state, AttemptState::Running { .. })).await;
     secure.revoke(&id).await;
     let seen = ended(child).await;
-    assert_eq!((seen.code(), seen.out().as_str()), (70, ""), "{}", seen.err());
-    assert!(seen.err().contains("was revoked"), "{}", seen.err());
-    assert!(seen.err().contains(&format!("laneyard attach {attempt}")), "{}", seen.err());
-    assert_eq!(std::fs::read(desk.path("receipt.json")).unwrap(), b"", "no end is claimed");
+    check_left(&desk, &seen, attempt);
     worker.end(attempt, "complete", Some(b"answer"));
     until_state(&client, attempt, AttemptState::is_ended).await;
-    let (_, other) = secure.create(Kind::Token, Role::Submit, "ada", None).await;
-    desk.bear("second.token", &other);
-    let attached = desk.run(&["attach", &attempt.to_string()]).await;
-    assert_eq!(attached.code(), 0, "{}", attached.err());
+    attach_anew(&secure, &mut desk, attempt).await;
     assert_eq!(std::fs::read(desk.path("out.md")).unwrap(), b"answer");
     assert_eq!(desk.json("receipt.json")["status"], "complete");
 }
@@ -67,15 +78,9 @@ async fn a_client_whose_credential_is_revoked_while_it_fetches_the_answer_leaves
     secure.revoke(&id).await;
     toll.open();
     let seen = ended(child).await;
-    assert_eq!((seen.code(), seen.out().as_str()), (70, ""), "{}", seen.err());
-    assert!(seen.err().contains("was revoked"), "{}", seen.err());
-    assert!(seen.err().contains(&format!("laneyard attach {attempt}")), "{}", seen.err());
-    assert_eq!(std::fs::read(desk.path("receipt.json")).unwrap(), b"", "no end is claimed");
+    check_left(&desk, &seen, attempt);
     assert_eq!(std::fs::read(desk.path("out.md")).unwrap(), b"", "and a part of an answer is none");
-    let (_, other) = secure.create(Kind::Token, Role::Submit, "ada", None).await;
-    desk.bear("second.token", &other);
-    let attached = desk.run(&["attach", &attempt.to_string()]).await;
-    assert_eq!(attached.code(), 0, "{}", attached.err());
+    attach_anew(&secure, &mut desk, attempt).await;
     assert!(std::fs::read(desk.path("out.md")).unwrap() == answer);
     assert_eq!(desk.json("receipt.json")["status"], "complete");
 }
@@ -100,14 +105,9 @@ async fn a_client_whose_credential_is_revoked_while_it_fetches_the_changes_leave
     secure.revoke(&id).await;
     toll.open();
     let seen = ended(child).await;
-    assert_eq!((seen.code(), seen.out().as_str()), (70, ""), "{}", seen.err());
-    assert!(seen.err().contains(&format!("laneyard attach {attempt}")), "{}", seen.err());
-    assert_eq!(std::fs::read(desk.path("receipt.json")).unwrap(), b"", "no end is claimed");
+    check_left(&desk, &seen, attempt);
     assert!(!desk.path("repo/noise").exists());
-    let (_, other) = secure.create(Kind::Token, Role::Submit, "ada", None).await;
-    desk.bear("second.token", &other);
-    let attached = desk.run(&["attach", &attempt.to_string()]).await;
-    assert_eq!(attached.code(), 0, "{}", attached.err());
+    attach_anew(&secure, &mut desk, attempt).await;
     assert!(std::fs::read(desk.path("repo/noise")).unwrap() == written);
     assert_eq!(std::fs::read(desk.path("out.md")).unwrap(), b"written");
     assert_eq!(desk.json("receipt.json")["result"]["outcome"], "applied");
