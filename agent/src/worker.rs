@@ -62,12 +62,19 @@ impl Worker {
         &self.deps.state
     }
 
-    /// Finds the engine now rather than with the first attempt.
+    /// Looks for the engine now rather than with the first attempt, and returns as soon as one answers. What it is becomes
+    /// known in the background.
     ///
     /// # Errors
     /// None answers; the error names every candidate that was tried.
     pub async fn find_engine(&self) -> Result<(), DiscoverError> {
-        self.deps.engine.get().await.map(drop)
+        let deps = self.deps.clone();
+        let found = tokio::spawn(async move { deps.engine.get().await.map(drop) });
+        tokio::select! {
+            biased;
+            () = self.deps.engine.answer() => Ok(()),
+            found = found => found.unwrap_or(Ok(())), // it panicked: whoever needs the engine looks again
+        }
     }
 
     /// Attempts here whose receipt is not delivered yet and that no process drives.

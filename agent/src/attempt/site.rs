@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Deps;
@@ -46,13 +46,14 @@ pub struct EngineSource {
     choice: Option<EngineChoice>,
     around: Surroundings,
     engine: OnceCell<Engine>,
+    answered: watch::Sender<bool>,
 }
 
 impl EngineSource {
     /// `choice` is what the flag or the configuration names.
     #[must_use]
     pub fn new(choice: Option<EngineChoice>, around: Surroundings) -> Self {
-        Self { choice, around, engine: OnceCell::new() }
+        Self { choice, around, engine: OnceCell::new(), answered: watch::Sender::new(false) }
     }
 
     /// The engine.
@@ -60,8 +61,17 @@ impl EngineSource {
     /// # Errors
     /// None answers; the error names every candidate that was tried.
     pub async fn get(&self) -> Result<Engine, DiscoverError> {
-        let find = || discover::connect(self.choice.as_ref(), &self.around);
+        let answered = || {
+            self.answered.send_replace(true);
+        };
+        let find = || discover::connect_and_tell(self.choice.as_ref(), &self.around, answered);
         self.engine.get_or_try_init(find).await.cloned()
+    }
+
+    /// Waits until an engine has answered that is being looked for ([`EngineSource::get`]), whatever it turns out to be.
+    pub(crate) async fn answer(&self) {
+        let mut answered = self.answered.subscribe();
+        let _ = answered.wait_for(|answered| *answered).await; // the sender is ours: it lives as long as we
     }
 
     /// The engine, `None` if none answers.
@@ -133,7 +143,6 @@ pub(super) async fn open(
     record: &mut Record,
     hosts: Vec<String>,
 ) -> Result<Site, SiteError> {
-    let engine = deps.engine.get().await.map_err(|error| other(&error))?;
     let attempt_dir = record.dir().path().to_owned();
     let git = Git::new();
     let cwd = assignment.paths.real_cwd();
@@ -142,15 +151,24 @@ pub(super) async fn open(
     let listener = Listener::bind(record.dir().run(), token.clone()).map_err(|error| other(&error))?;
     let egress = egress_spec(assignment, record, &hosts)?;
     let fresh = !record.standing().workload_intended;
-    // The proxy's process starts while the container is made, on another thread: starting one takes its time.
-    let proxy = AbortOnDropHandle::new(tokio::spawn(async move { ensure(&egress).await }));
+    // The proxy's process starts while the engine starts the container: both take their time. Never, if it comes to none.
+    let (starting, started) = oneshot::channel();
+    let proxy = AbortOnDropHandle::new(tokio::spawn(async move {
+        match started.await {
+            Ok(()) => ensure(&egress).await.map(drop),
+            Err(_) => Ok(()),
+        }
+    }));
     let making = async {
-        let (plan, of_worktree) = match &assignment.snapshot {
-            Some(wanted) => snapshot::plan(deps, generation, assignment, record, wanted).await?,
+        let engine = async { deps.engine.get().await.map_err(|error| other(&error)) };
+        let (engine, (plan, of_worktree)) = match &assignment.snapshot {
+            Some(wanted) => (engine.await?, snapshot::plan(deps, generation, assignment, record, wanted).await?),
             None => {
                 let private = [deps.state.root().to_owned()];
-                let plan = worktree::plan(&git, &cwd, assignment.mode, &attempt_dir, &private).await;
-                (plan.map_err(|error| other(&error))?, Map::new())
+                let plan = worktree::plan(&git, &cwd, assignment.mode, &attempt_dir, &private);
+                // An engine may still be saying what it is.
+                let (engine, plan) = tokio::join!(engine, plan);
+                (engine?, (plan.map_err(|error| other(&error))?, Map::new()))
             }
         };
         let before = async {
@@ -161,13 +179,13 @@ pub(super) async fn open(
             }
         };
         let making = Making { deps, generation, assignment, engine: &engine, plan: &plan, token: &token };
-        let (made, before) = tokio::join!(making.container(record), before);
-        Ok::<_, SiteError>((made?, before, plan, of_worktree))
+        let (made, before) = tokio::join!(making.container(record, starting), before);
+        Ok::<_, SiteError>((made?, engine, before, plan, of_worktree))
     };
     let made = making.await;
     // Awaited in any case, so that whoever clears away finds it.
     let proxy = proxy.await.map_err(|error| other(&error))?;
-    let (Made { id, seen, mut facts }, before, plan, of_worktree) = made?;
+    let (Made { id, seen, mut facts }, engine, before, plan, of_worktree) = made?;
     proxy.map_err(|error| other(&error))?;
     let mut place = Place::new(engine, id, listener, record.dir().spool("supervisor.jsonl"));
     if let Some(seen) = seen {
@@ -234,11 +252,13 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    async fn container(&self, record: &mut Record) -> Result<Made, SiteError> {
+    /// `starting` is told when there is a container that runs, or is about to.
+    async fn container(&self, record: &mut Record, starting: oneshot::Sender<()>) -> Result<Made, SiteError> {
         if let Some(id) = self.found(record).await? {
+            let _ = starting.send(());
             return Ok(Made { id, seen: None, facts: read_facts(record) });
         }
-        self.make(record).await
+        self.make(record, starting).await
     }
 
     /// A container that a former driver made. What never ran a workload and does not run now is removed: it costs
@@ -275,7 +295,7 @@ impl Making<'_> {
         Ok(None)
     }
 
-    async fn make(&self, record: &mut Record) -> Result<Made, SiteError> {
+    async fn make(&self, record: &mut Record, starting: oneshot::Sender<()>) -> Result<Made, SiteError> {
         let Self { deps, assignment, engine, plan, .. } = self;
         let reference = assignment
             .image
@@ -314,6 +334,7 @@ impl Making<'_> {
         record.enter(Entry::ContainerIntent { name: name.clone(), image: reference.to_string() })?;
         let id = engine.create(&spec).await?;
         record.enter(Entry::ContainerCreated { id: id.as_str().to_owned() })?;
+        let _ = starting.send(());
         engine.start(&id).await?;
         let (seen, isolation) = engine.isolation(&id, &spec).await?;
         prepared.release();

@@ -168,10 +168,23 @@ impl From<EngineChoice> for String {
 /// # Errors
 /// None answers; every candidate is named.
 pub async fn connect(explicit: Option<&EngineChoice>, around: &Surroundings) -> Result<Engine, DiscoverError> {
+    connect_and_tell(explicit, around, || ()).await
+}
+
+/// As [`connect`]. `answered` is called as soon as a candidate answers, before it has said what it is: that takes an engine
+/// its time.
+///
+/// # Errors
+/// As [`connect`], also after a candidate that answered.
+pub async fn connect_and_tell(
+    explicit: Option<&EngineChoice>,
+    around: &Surroundings,
+    answered: impl Fn(),
+) -> Result<Engine, DiscoverError> {
     let candidates = candidates(explicit, around);
     let mut tried = Vec::new();
     for candidate in candidates {
-        match open(&candidate.address).await {
+        match open(&candidate.address, &answered).await {
             Ok(engine) => return Ok(engine),
             Err(why) => tried.push(Tried { candidate, why }),
         }
@@ -185,9 +198,14 @@ pub async fn connect(explicit: Option<&EngineChoice>, around: &Surroundings) -> 
     Err(DiscoverError { tried, others })
 }
 
-async fn open(address: &str) -> Result<Engine, String> {
+async fn open(address: &str, answered: &impl Fn()) -> Result<Engine, String> {
     let path = socket_path(address)?;
-    Engine::open(&path).await.map_err(|error| match error {
+    let described = async {
+        let reached = Engine::reach(&path).await?;
+        answered();
+        reached.describe().await
+    };
+    described.await.map_err(|error| match error {
         EngineError::Unreachable { reason, .. } => reason,
         other => other.to_string(),
     })

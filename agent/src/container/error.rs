@@ -19,11 +19,11 @@ pub enum EngineError {
         "image `{reference}` is for {image}, the engine runs {engine}: build or pull the image for {engine}, or name another with --image"
     )]
     WrongPlatform { reference: String, image: String, engine: String },
-    /// Neither side speaks a version that the other accepts.
+    /// The engine is too old: it speaks no version that we do.
     #[error(
-        "the engine at {address} speaks API {engine_min} to {engine_max}, laneyard speaks {ours_min} to {ours_max}: update the older of the two"
+        "the engine at {address} speaks API {engine} at most, laneyard speaks {ours_min} to {ours_max}: update the engine"
     )]
-    Version { address: String, engine_min: String, engine_max: String, ours_min: String, ours_max: String },
+    Version { address: String, engine: String, ours_min: String, ours_max: String },
     /// No connection, or it broke in the middle.
     #[error("the engine at {address} cannot be reached to {operation}: {reason}")]
     Unreachable { address: String, operation: String, reason: String },

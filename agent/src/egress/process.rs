@@ -76,16 +76,18 @@ pub async fn spawn(spec: &EgressSpec) -> Result<EgressHandle, EgressError> {
     let program = spec.program.clone().map_or_else(own_program, Ok);
     let program = program.map_err(|source| EgressError::Start { program: "current executable".into(), source })?;
     let failed = |source| EgressError::Start { program: program.clone(), source };
-    let mut child = tokio::process::Command::new(&program)
+    let mut command = tokio::process::Command::new(&program);
+    command
         .arg(super::ENTRY)
         .arg(spec.attempt.to_string()) // for people who read process lists
         .env_clear()
         .current_dir("/")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(failed)?;
+        .stderr(Stdio::null());
+    // Whoever starts a process stands still until its program is loaded, some milliseconds for one of our size.
+    let child = tokio::task::spawn_blocking(move || command.spawn()).await;
+    let mut child = child.unwrap_or_else(|panic| Err(io::Error::other(panic))).map_err(failed)?;
     let exchange = async {
         let config = serde_json::to_vec(spec).map_err(io::Error::other)?;
         if let Some(mut stdin) = child.stdin.take() {

@@ -43,44 +43,75 @@ async fn the_flag_chooses_among_living_engines() {
     assert_eq!(connect(None, &around).await.unwrap().info().kind, EngineKind::Docker);
 }
 
-/// Answers every request with the same body.
-async fn fake_engine(socket: &Path, status: &'static str, body: &'static str) -> tokio::task::JoinHandle<()> {
+/// Answers every request with the same words.
+async fn fake_engine(socket: &Path, answer: String) -> tokio::task::JoinHandle<()> {
     let listener = tokio::net::UnixListener::bind(socket).unwrap();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut request = [0u8; 4096];
             let _ = stream.read(&mut request).await;
-            let answer = format!(
-                "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-                body.len()
-            );
             let _ = stream.write_all(answer.as_bytes()).await;
         }
     })
 }
 
-async fn opening(status: &'static str, body: &'static str) -> EngineError {
+/// `headers` are whole lines.
+async fn opening(status: &str, headers: &str, body: &str) -> EngineError {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("engine.sock");
-    let server = fake_engine(&socket, status, body).await;
+    let length = body.len();
+    let answer = format!(
+        "HTTP/1.1 {status}\r\n{headers}content-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+    );
+    let server = fake_engine(&socket, answer).await;
     let error = Engine::open(&socket).await.unwrap_err();
     server.abort();
     error
 }
 
 #[tokio::test]
-async fn versions_that_do_not_overlap_are_refused_with_both_in_the_message() {
-    let new = opening("200 OK", r#"{"ApiVersion":"9.44","MinAPIVersion":"9.40","Version":"99"}"#).await;
-    assert!(matches!(new, EngineError::Version { .. }), "{new}");
-    assert!(new.to_string().contains("9.40 to 9.44") && new.to_string().contains("1.40"), "{new}");
-    let old = opening("200 OK", r#"{"ApiVersion":"1.24","MinAPIVersion":"1.12","Version":"1.12"}"#).await;
-    assert!(old.to_string().contains("1.12 to 1.24"), "{old}");
+async fn an_engine_that_is_too_old_is_refused_with_both_versions_in_the_message() {
+    let old = opening("200 OK", "api-version: 1.24\r\n", "OK").await;
+    assert!(matches!(old, EngineError::Version { .. }), "{old}");
+    assert!(old.to_string().contains("1.24 at most") && old.to_string().contains("1.40 to"), "{old}");
+}
+
+/// A fake of an engine from years ahead: the engines of today still speak all that we speak.
+#[tokio::test]
+async fn an_engine_that_left_our_versions_behind_says_so_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("engine.sock");
+    let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    let server = tokio::spawn(async move {
+        let mut asked = Vec::new();
+        for answer in [
+            "HTTP/1.1 200 OK\r\napi-version: 9.44\r\ncontent-length: 2\r\nconnection: close\r\n\r\nOK",
+            "HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n{\"message\":\"Minimum supported API version is 9.40\"}",
+        ] {
+            // The first connection only shows that somebody listens.
+            let (mut stream, request) = loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = vec![0u8; 4096];
+                let length = stream.read(&mut request).await.unwrap();
+                if length > 0 {
+                    break (stream, String::from_utf8_lossy(&request[..length]).into_owned());
+                }
+            };
+            asked.push(request.lines().next().unwrap_or_default().to_owned());
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+        asked
+    });
+    let error = Engine::open(&socket).await.unwrap_err();
+    assert!(error.to_string().contains("Minimum supported API version is 9.40"), "{error}");
+    let asked = server.await.unwrap();
+    assert!(asked[0].starts_with("GET /_ping ") && asked[1].starts_with("GET /v1."), "{asked:?}");
 }
 
 #[tokio::test]
 async fn a_refusal_without_a_body_is_still_named() {
-    let refused = opening("400 Bad Request", "").await;
+    let refused = opening("400 Bad Request", "", "").await;
     assert!(matches!(refused, EngineError::Refused { status: 400, .. }), "{refused}");
-    let nonsense = opening("200 OK", r#"{"hello":"world"}"#).await;
+    let nonsense = opening("200 OK", "", r#"{"hello":"world"}"#).await;
     assert!(matches!(nonsense, EngineError::Answer { .. }), "{nonsense}");
 }

@@ -13,9 +13,8 @@ use std::time::Duration;
 use bollard::query_parameters as query;
 use bollard::{ClientVersion, Docker};
 use futures_util::StreamExt;
-use serde_json::Value;
 
-use crate::container::info::{Ceilings, EngineInfo, EngineKind, LimitSupport};
+use crate::container::info::{Ceilings, EngineInfo, EngineKind};
 use crate::container::isolation::IsolationReport;
 use crate::container::spec::{ContainerId, ContainerSpec, Labels};
 use crate::container::{ContainerState, Delivered, EngineError, Found, Image, Inspection, seccomp};
@@ -48,49 +47,67 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-impl Engine {
-    /// Connects to a unix socket, agrees on an API version and reads what the engine is.
+/// An engine that answers, and of which nothing more is known yet.
+#[derive(Debug)]
+pub struct Reached {
+    socket: PathBuf,
+    kind: EngineKind,
+    agreed: ClientVersion,
+    pid: Option<i32>,
+}
+
+impl Reached {
+    /// Reads what the engine is. It takes Docker some ten milliseconds to say it, and Podman some hundred.
     ///
     /// # Errors
-    /// Nobody answers, the versions do not overlap, or the answers cannot be read.
-    pub async fn open(socket: &Path) -> Result<Self, EngineError> {
+    /// No answer, or one that cannot be read; an engine that has left our API versions behind says so here.
+    pub async fn describe(self) -> Result<Engine, EngineError> {
+        let Self { socket, kind, agreed, pid } = self;
+        let address = socket.display().to_string();
+        let asked = time::OffsetDateTime::now_utc();
+        let path = format!("/v{}.{}/info", agreed.major_version, agreed.minor_version);
+        let described = raw::get(&address, "describe itself", &path, ASK).await?;
+        let mut info = read::info(&socket, kind, &agreed, described, asked)?;
+        info.ceilings = Ceilings::of(pid);
+        let docker = Docker::connect_with_unix(&address, WORK.as_secs(), &agreed).map_err(|source| {
+            EngineError::Unreachable { address, operation: "connect".to_owned(), reason: source.to_string() }
+        })?;
+        let waiting = docker.clone().with_timeout(FOREVER);
+        Ok(Engine { docker, waiting, info: Arc::new(info) })
+    }
+}
+
+impl Engine {
+    /// Connects to a unix socket and agrees on an API version. Answered at once by an engine that is well.
+    ///
+    /// # Errors
+    /// Nobody answers, what answers is no engine, or it is too old.
+    pub async fn reach(socket: &Path) -> Result<Reached, EngineError> {
         let address = socket.display().to_string();
         let unreachable = |reason: String| EngineError::Unreachable {
             address: address.clone(),
             operation: "connect".to_owned(),
             reason,
         };
-        // Asked first by hand: the client library folds "refused", "no permission" and "no such file" into one text.
+        // By hand: HTTP libraries fold "refused", "no permission" and "no such file" into one text.
         let probe = tokio::time::timeout(ASK, tokio::net::UnixStream::connect(socket)).await;
-        let engine_pid = match probe {
+        let pid = match probe {
             Ok(Ok(stream)) => stream.peer_cred().ok().and_then(|peer| peer.pid()),
             Ok(Err(source)) => return Err(unreachable(connect_reason(&source))),
             Err(_) => return Err(unreachable(format!("no connection within {} s", ASK.as_secs()))),
         };
-        let docker = Docker::connect_with_unix(&address, WORK.as_secs(), bollard::API_DEFAULT_VERSION)
-            .map_err(|source| unreachable(source.to_string()))?;
-        let asked = time::OffsetDateTime::now_utc();
-        // Neither question depends on the version that is agreed on, and an engine takes its time for both.
-        let (version, info) = tokio::join!(
-            within(&address, "tell its version", ASK, docker.version()),
-            within(&address, "describe itself", ASK, docker.info())
-        );
-        let version = version?;
-        let agreed = read::agree(&address, &version, OURS_MIN, *bollard::API_DEFAULT_VERSION)?;
-        let docker = Docker::connect_with_unix(&address, WORK.as_secs(), &agreed)
-            .map_err(|source| unreachable(source.to_string()))?;
-        let mut info = read::info(socket, &version, &agreed, &info?, asked);
-        info.ceilings = Ceilings::of(engine_pid);
-        if info.kind == EngineKind::Podman && !info.rootless {
-            // Podman 4 says it only in a field of its own.
-            let told = raw::get(&address, "describe itself", "/info", ASK).await?;
-            info.rootless = told.get("Rootless").and_then(Value::as_bool).unwrap_or(false);
-            if info.rootless && info.cgroup == Some(1) {
-                info.limits = LimitSupport::NONE;
-            }
-        }
-        let waiting = docker.clone().with_timeout(FOREVER);
-        Ok(Self { docker, waiting, info: Arc::new(info) })
+        let pong = raw::ping(&address, "tell its version", ASK).await?;
+        let agreed = read::agree(&address, &pong.api, OURS_MIN, *bollard::API_DEFAULT_VERSION)?;
+        let kind = if pong.podman { EngineKind::Podman } else { EngineKind::Docker };
+        Ok(Reached { socket: socket.to_owned(), kind, agreed, pid })
+    }
+
+    /// Connects to a unix socket, agrees on an API version and reads what the engine is.
+    ///
+    /// # Errors
+    /// As [`Engine::reach`] and [`Reached::describe`].
+    pub async fn open(socket: &Path) -> Result<Self, EngineError> {
+        Self::reach(socket).await?.describe().await
     }
 
     /// What the engine is.

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use bollard::ClientVersion;
 use bollard::models::{
     ContainerInspectResponse, ContainerStateStatusEnum, ContainerSummary, ContainerSummaryStateEnum, HostConfig,
-    ImageInspect, SystemInfo, SystemVersion,
+    ImageInspect, SystemInfo,
 };
+use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -17,10 +18,11 @@ use crate::container::isolation::{IsolationReport, KernelReport, Limit, LimitRep
 use crate::container::spec::{Access, ContainerId, ContainerSpec, Labels, SystemPaths};
 use crate::container::{ContainerState, EngineError, Found, Image, Inspection};
 
-/// The highest API version that both sides speak.
+/// The highest API version that both sides speak. `told` is the engine's newest; one that no longer speaks ours says so
+/// itself, at the first question.
 pub(super) fn agree(
     address: &str,
-    version: &SystemVersion,
+    told: &str,
     ours_min: ClientVersion,
     ours_max: ClientVersion,
 ) -> Result<ClientVersion, EngineError> {
@@ -28,21 +30,18 @@ pub(super) fn agree(
         let (major, minor) = text.split_once('.')?;
         Some((major.parse::<usize>().ok()?, minor.parse::<usize>().ok()?))
     };
-    let told = version.api_version.as_deref().unwrap_or("");
-    let theirs_max = parse(told).ok_or_else(|| EngineError::Answer {
+    let newest = parse(told).ok_or_else(|| EngineError::Answer {
         operation: "tell its version".to_owned(),
         reason: format!("`{told}` is no API version: is {address} really a container engine?"),
     })?;
-    let theirs_min = version.min_api_version.as_deref().and_then(parse).unwrap_or((1, 0));
     let low = (ours_min.major_version, ours_min.minor_version);
     let high = (ours_max.major_version, ours_max.minor_version);
-    let agreed = theirs_max.min(high);
-    if agreed < low || agreed < theirs_min {
+    let agreed = newest.min(high);
+    if agreed < low {
         let text = |(major, minor): (usize, usize)| format!("{major}.{minor}");
         return Err(EngineError::Version {
             address: address.to_owned(),
-            engine_min: text(theirs_min),
-            engine_max: text(theirs_max),
+            engine: told.to_owned(),
             ours_min: text(low),
             ours_max: text(high),
         });
@@ -50,17 +49,21 @@ pub(super) fn agree(
     Ok(ClientVersion { major_version: agreed.0, minor_version: agreed.1 })
 }
 
+/// `described` is the answer to `/info`.
 pub(super) fn info(
     socket: &Path,
-    version: &SystemVersion,
+    kind: EngineKind,
     agreed: &ClientVersion,
-    info: &SystemInfo,
+    described: Value,
     asked: OffsetDateTime,
-) -> EngineInfo {
-    let podman = version.components.iter().flatten().any(|component| component.name.contains("Podman"));
+) -> Result<EngineInfo, EngineError> {
+    // Podman 4 says it only in a field of its own.
+    let says_rootless = described.get("Rootless").and_then(Value::as_bool).unwrap_or(false);
+    let info: SystemInfo = serde_json::from_value(described)
+        .map_err(|error| EngineError::Answer { operation: "describe itself".to_owned(), reason: error.to_string() })?;
     let options = info.security_options.clone().unwrap_or_default();
     let has = |name: &str| options.iter().any(|option| option.split(',').any(|part| part == format!("name={name}")));
-    let rootless = has("rootless");
+    let rootless = has("rootless") || says_rootless;
     let cgroup = info.cgroup_version.and_then(|version| version.to_string().parse().ok());
     // Rootless on cgroup v1 takes limits and ignores them, whatever the flags say.
     let real = !(rootless && cgroup == Some(1));
@@ -77,9 +80,9 @@ pub(super) fn info(
                 0
             }
         });
-    EngineInfo {
-        kind: if podman { EngineKind::Podman } else { EngineKind::Docker },
-        version: version.version.clone().unwrap_or_default(),
+    Ok(EngineInfo {
+        kind,
+        version: info.server_version.clone().unwrap_or_default(),
         api: format!("{}.{}", agreed.major_version, agreed.minor_version),
         address: socket.display().to_string(),
         socket_uid: std::fs::metadata(socket).ok().map(|meta| meta.uid()),
@@ -89,10 +92,10 @@ pub(super) fn info(
         seccomp: has("seccomp"),
         selinux: has("selinux"),
         apparmor: has("apparmor"),
-        arch: normal_arch(info.architecture.as_deref().or(version.arch.as_deref()).unwrap_or("")),
-        os: info.os_type.clone().or_else(|| version.os.clone()).unwrap_or_default(),
+        arch: normal_arch(info.architecture.as_deref().unwrap_or("")),
+        os: info.os_type.clone().unwrap_or_default(),
         operating_system: info.operating_system.clone().unwrap_or_default(),
-        kernel: info.kernel_version.clone().or_else(|| version.kernel_version.clone()).unwrap_or_default(),
+        kernel: info.kernel_version.clone().unwrap_or_default(),
         storage_driver: info.driver.clone().unwrap_or_default(),
         // An engine that does not say owns nothing: an empty path would be a prefix of every other.
         storage_root: PathBuf::from(
@@ -109,7 +112,7 @@ pub(super) fn info(
         },
         clock_skew_ms,
         warnings: info.warnings.clone().unwrap_or_default(),
-    }
+    })
 }
 
 pub(super) fn image(reference: &str, found: &ImageInspect) -> Image {
