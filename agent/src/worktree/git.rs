@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use nix::unistd::{AccessFlags, access};
 use tokio::process::Command;
 
 /// One question. Status of a large work tree on a cold disk is the slowest.
@@ -56,11 +57,15 @@ pub struct Changed {
 }
 
 impl Git {
-    /// `git` as found on `PATH`.
+    /// `git` as found on `PATH`. Relative directories do not count: they would lead into whatever directory is asked about.
     #[must_use]
     pub fn new() -> Self {
         let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-        Self { program: PathBuf::from("git"), path }
+        let dirs: Vec<PathBuf> = std::env::split_paths(&path).filter(|dir| dir.is_absolute()).collect();
+        let runs = |program: &PathBuf| program.is_file() && access(program, AccessFlags::X_OK).is_ok();
+        // By its whole path it is spawned without a copy of this process. Where there is none, the error names `git`.
+        let program = dirs.iter().map(|dir| dir.join("git")).find(runs).unwrap_or_else(|| PathBuf::from("git"));
+        Self { program, path: std::env::join_paths(dirs).unwrap_or_default() }
     }
 
     /// Its version, as it says.

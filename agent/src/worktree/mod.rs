@@ -108,7 +108,8 @@ pub async fn plan(
     if !cwd.is_dir() {
         return Err(WorktreeError::NotDirectory { path: cwd });
     }
-    let place = resolve::locate(git, &cwd).await?;
+    let (place, ahead) = tokio::join!(resolve::locate(git, &cwd), redact::Ahead::read(git, &cwd));
+    let place = place?;
     refuse(&cwd, &place.root, forbidden)?;
     let owner = Owner::of(&place.root).map_err(|source| WorktreeError::Missing { path: place.root.clone(), source })?;
     let access = if mode == Mode::IsolatedWrite { Access::ReadWrite } else { Access::ReadOnly };
@@ -116,7 +117,7 @@ pub async fn plan(
     let mut mounts = vec![Mount::same(&place.root, access)];
     mounts.extend(resolve::metadata_mounts(&place, &mut findings));
     if let Some(common) = &place.common {
-        mounts.extend(redact::overlays(git, common, &place, private_dir, &mut findings).await?);
+        mounts.extend(redact::overlays((git, ahead), common, &place, private_dir, &mut findings).await?);
     }
     for mount in &mounts {
         refuse(&mount.source, &mount.source, &exclude_private(forbidden, private_dir, &mount.source))?;

@@ -7,15 +7,42 @@ use std::path::{Path, PathBuf};
 use crate::container::Finding;
 use crate::container::spec::{Access, Mount};
 use crate::worktree::WorktreeError;
-use crate::worktree::git::Git;
+use crate::worktree::git::{Git, GitError};
 use crate::worktree::resolve::Place;
 
 /// Configuration files looked at below a repository's `modules`.
 const MOST_FILES: usize = 512;
 
+/// What a configuration file says: keys, and values where they have one.
+type Entries = Vec<(String, Option<String>)>;
+
+/// The configuration that is most likely asked for, read while git still says where the repository is.
+#[derive(Debug)]
+pub(super) struct Ahead(Option<(PathBuf, Entries)>);
+
+impl Ahead {
+    /// Of a working directory that is the top of an ordinary repository.
+    pub(super) async fn read(git: &Git, cwd: &Path) -> Self {
+        let file = cwd.join(".git").join("config");
+        let plain = |path: &Path| path.symlink_metadata().is_ok_and(|meta| !meta.is_symlink());
+        if !plain(&cwd.join(".git")) || !plain(&file) {
+            return Self(None);
+        }
+        // Whether it can be read counts when it is asked for.
+        Self(git.config_file(&file).await.ok().map(|entries| (file, entries)))
+    }
+
+    async fn config_file(&mut self, git: &Git, file: &Path) -> Result<Entries, GitError> {
+        match self.0.take_if(|(read, _)| read == file) {
+            Some((_, entries)) => Ok(entries),
+            None => git.config_file(file).await,
+        }
+    }
+}
+
 /// Mounts that hide what must not be seen. Copies are written below `private_dir`.
 pub(super) async fn overlays(
-    git: &Git,
+    (git, mut ahead): (&Git, Ahead),
     common: &Path,
     place: &Place,
     private_dir: &Path,
@@ -33,7 +60,7 @@ pub(super) async fn overlays(
         if !target.symlink_metadata().is_ok_and(|meta| meta.is_file()) {
             continue;
         }
-        let (text, dropped) = harmless(&git.config_file(&target).await?);
+        let (text, dropped) = harmless(&ahead.config_file(git, &target).await?);
         if dropped.is_empty() {
             continue;
         }
