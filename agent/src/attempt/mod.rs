@@ -137,6 +137,8 @@ impl Driving {
         }
         if !self.terminal_event_is_there() {
             self.tell_the_end().await;
+            // Whoever waits for the end hears of it before the rest is cleared away.
+            tokio::task::yield_now().await;
         }
         if !self.record.standing().removed {
             self.record.dir().release_reserve();

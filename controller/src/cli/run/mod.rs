@@ -47,7 +47,7 @@ pub fn main(words: Vec<OsString>, compatible: bool, environment: &Environment, e
             output::raw(&help::text(compatible));
             ExitCode::SUCCESS
         }
-        Ok(Some(lane)) => match super::runtime() {
+        Ok(Some(lane)) => match super::lane_runtime() {
             Ok(runtime) => runtime.block_on(lane.run()).unwrap_or_else(|error| refused(&error.into(), compatible)),
             Err(error) => refused(&UsageError(format!("could not start: {error}")).into(), compatible),
         },
