@@ -82,10 +82,7 @@ impl Worker {
     /// # Errors
     /// The state directory cannot be listed.
     pub fn orphans(state: &StateDir) -> Result<Vec<AttemptId>, DirectoryError> {
-        let mut orphans = state.attempts()?;
-        // Delivered and cleared away: nothing is left to do.
-        let over = |attempt| state.attempt_path(attempt).join(RELEASED).exists() && !state.run_path(attempt).exists();
-        orphans.retain(|attempt| !over(*attempt));
+        let mut orphans = state.unfinished()?;
         orphans.retain(|attempt| !state.is_driven(*attempt));
         Ok(orphans)
     }
@@ -358,7 +355,7 @@ impl Runner for LocalRunner {
 
     fn damaged(&self) -> Vec<AttemptId> {
         let state = &self.0.deps.state;
-        let mut left = state.attempts().unwrap_or_else(|error| {
+        let mut left = state.unfinished().unwrap_or_else(|error| {
             tracing::error!(%error, "attempts left by a former process could not be listed");
             Vec::new()
         });

@@ -12,6 +12,7 @@
 //!   receipt.json      the receipt, once it is durable
 //! ```
 
+use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -132,8 +133,7 @@ impl StateDir {
         if here.as_os_str().len() + "/egress.sock".len() <= SOCKET_PATH_MAX {
             return here;
         }
-        let uid = nix::unistd::Uid::effective();
-        PathBuf::from(format!("/tmp/laneyard-{uid}/{}", attempt.short()))
+        short_run_root().join(attempt.short())
     }
 
     /// All attempts that have a directory here, oldest first.
@@ -141,19 +141,47 @@ impl StateDir {
     /// # Errors
     /// The directory cannot be listed.
     pub fn attempts(&self) -> Result<Vec<AttemptId>, DirectoryError> {
+        let mut found = self.named()?;
+        found.retain(|attempt| self.was_accepted(*attempt));
+        Ok(found)
+    }
+
+    /// Those of [`StateDir::attempts`] for which something is left to do: the terminal event is not delivered, or what only a
+    /// running attempt needs is still there. Asked at every command, so it looks once at each that is over.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
+    pub fn unfinished(&self) -> Result<Vec<AttemptId>, DirectoryError> {
+        let mut found = self.named()?;
+        let running = self.running();
+        found.retain(|attempt| {
+            let released = self.attempt_path(*attempt).join(RELEASED).exists();
+            (!released || running.contains(&attempt.short())) && self.was_accepted(*attempt)
+        });
+        Ok(found)
+    }
+
+    /// Names of the directories of sockets, wherever they stand ([`StateDir::run_path`]).
+    fn running(&self) -> HashSet<String> {
+        let places = [self.root.join("run"), short_run_root()];
+        let entries = places.iter().flat_map(|place| fs::read_dir(place).into_iter().flatten().flatten());
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    }
+
+    fn named(&self) -> Result<Vec<AttemptId>, DirectoryError> {
         let path = self.root.join("attempts");
         let mut found = Vec::new();
         for entry in fs::read_dir(&path).map_err(failed("list", &path))? {
             let entry = entry.map_err(failed("list", &path))?;
-            // A directory without an assignment was never accepted: its creator died before the promise.
-            if let Some(attempt) = entry.file_name().to_str().and_then(|name| name.parse().ok())
-                && entry.path().join("assignment.json").exists()
-            {
-                found.push(attempt);
-            }
+            found.extend(entry.file_name().to_str().and_then(|name| name.parse::<AttemptId>().ok()));
         }
         found.sort_unstable();
         Ok(found)
+    }
+
+    /// A directory without an assignment was never accepted: its creator died before the promise.
+    fn was_accepted(&self, attempt: AttemptId) -> bool {
+        self.attempt_path(attempt).join("assignment.json").exists()
     }
 
     /// Reads what was accepted, without taking the lock.
@@ -365,6 +393,11 @@ impl AttemptDir {
         fresh.persist(self.path.join(name)).map_err(|error| error.error)?;
         File::open(&self.path)?.sync_all()
     }
+}
+
+/// Where sockets of a state directory stand whose own path is too long for them.
+fn short_run_root() -> PathBuf {
+    PathBuf::from(format!("/tmp/laneyard-{}", nix::unistd::Uid::effective()))
 }
 
 /// Takes the blocks of a file's first `bytes` from the device. False where the system or the file system cannot.
