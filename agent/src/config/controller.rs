@@ -54,6 +54,17 @@ impl Proof {
         }
     }
 
+    /// The flag of a file that counts over TLS only, if one is named.
+    #[must_use]
+    pub const fn of_tls(&self) -> Option<&'static str> {
+        match self {
+            Self { ca: Some(_), .. } => Some("ca"),
+            Self { client_cert: Some(_), .. } => Some("client-cert"),
+            Self { client_key: Some(_), .. } => Some("client-key"),
+            _ => None,
+        }
+    }
+
     /// Reads the files.
     ///
     /// # Errors

@@ -79,6 +79,61 @@ fn a_flag_that_only_a_controller_can_follow_is_refused_without_one() {
 }
 
 #[test]
+fn a_flag_that_the_chosen_way_would_ignore_is_refused() {
+    let plain = "--controller http://127.0.0.1:9 --token-file token";
+    let secure = "--controller https://localhost:9 --ca ca.pem --token-file token";
+    let unix = "--controller unix:/run/x.sock --token-file token";
+    for (way, flag, remedy) in [
+        (&format!("{plain} --worktree direct")[..], "--history 5", "--worktree snapshot"),
+        (&format!("{secure} --worktree direct"), "--ref refs/heads/x", "--worktree snapshot"),
+        (&format!("{plain} --worktree direct"), "--lfs pointers", "--worktree snapshot"),
+        (plain, "--engine podman", "--require"),
+        (secure, "--engine docker", "--require"),
+        (plain, "--ca ca.pem", "https://"),
+        (unix, "--client-cert client.pem", "https://"),
+        (plain, "--client-key client.key", "https://"),
+    ] {
+        let desk = Desk::new();
+        let before = desk.files();
+        let seen = desk.run("laneyard", &format!("run {LANE} {way} {flag}"));
+        assert_eq!((seen.code(), seen.out().as_str()), (64, ""), "{way} {flag}: {}", seen.err());
+        let name = flag.trim_start_matches("--").split(' ').next().unwrap();
+        assert!(seen.err().starts_with(&format!("error: {name} ")), "{}", seen.err());
+        assert!(seen.err().contains(&format!("leave --{name} out")), "{}", seen.err());
+        assert!(seen.err().contains(remedy), "{}", seen.err());
+        assert_eq!(desk.files(), before, "{way} {flag}");
+        assert!(!desk.path("home").exists(), "no state for a refused lane");
+    }
+}
+
+#[test]
+fn a_flag_is_refused_where_the_configuration_makes_it_mean_nothing() {
+    let desk = Desk::new();
+    let file = desk.path("config.toml");
+    let text = "worktree = \"direct\"\n[snapshot]\nhistory = \"9\"\n[controller]\nurl = \"http://127.0.0.1:1\"\n\
+                token-file = \"token\"\n";
+    std::fs::write(&file, text).unwrap();
+    std::fs::write(desk.path("token"), "0123456789abcdef0123\n").unwrap();
+    std::fs::set_permissions(desk.path("token"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let before = desk.files();
+    let run = |flags: &str| {
+        let line = format!("run {LANE} --state-dir state {flags}");
+        desk.run_with("laneyard", &line, &[("LANEYARD_CONFIG", file.to_str().unwrap())])
+    };
+    let refused = run("--lfs fetch-if-local");
+    assert_eq!(refused.code(), 64);
+    assert!(refused.err().contains("lfs says what travels"), "{}", refused.err());
+    assert!(refused.err().contains("the configuration's worktree = \"direct\""), "{}", refused.err());
+    // What the file says for every lane is no mistake of this one's caller, and a flag wins over the file.
+    for flags in ["", "--worktree snapshot --lfs fetch-if-local"] {
+        let tried = run(flags);
+        assert_eq!(tried.code(), 64);
+        assert!(tried.err().contains("the controller at http://127.0.0.1:1 cannot be used"), "{}", tried.err());
+    }
+    assert_eq!(desk.files(), before);
+}
+
+#[test]
 fn routes_that_the_runner_must_not_take_are_refused() {
     refused(&lane_with("--parent", "claude"), "native to parent");
     let codex = lane_with("--provider", "codex");

@@ -205,7 +205,11 @@ impl<'w> Lane<'w> {
         }
         command.arg("--model").arg(&self.model).arg("--prompt").arg(&prompt).arg("--cwd").arg(&self.cwd);
         command.arg("--output").arg(at("out.md")).arg("--receipt").arg(at("receipt.json"));
-        command.arg("--engine").arg(world.engine.address()).args(&self.words);
+        // With a controller the engine is the worker's.
+        if !self.words.iter().any(|word| word == "--controller") {
+            command.arg("--engine").arg(world.engine.address());
+        }
+        command.args(&self.words);
         let url = world.model.url();
         let defaults = match self.cli {
             Cli::Claude => [("ANTHROPIC_BASE_URL", url), ("ANTHROPIC_API_KEY", "sk-fake-key".to_owned())],

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use agent::config::{Config, WorktreeWay};
 use agent::descriptor::{ApiSpend, Contract, Effort, Provider};
 use agent::driver::options::{Requested, check as model_rules};
+use agent::transport::Endpoint;
 
 use super::options::{Options, UsageError, refuse};
 
@@ -40,6 +42,49 @@ pub fn check(options: &Options) -> Result<(), UsageError> {
     progress(options)?;
     if options.output == options.receipt {
         return refuse("output and receipt must be distinct paths");
+    }
+    Ok(())
+}
+
+/// Flags that the lane's place would silently ignore. `config` is what the flags and the file say together.
+///
+/// # Errors
+/// The first such flag, and what to do about it.
+pub fn effective(options: &Options, config: &Config) -> Result<(), UsageError> {
+    let own = &options.own;
+    let Some(controller) = &config.controller else {
+        return match own.fleet {
+            Some(flag) => refuse(format!(
+                "{flag} needs a controller, and this machine runs its own lanes: name one with --controller, or leave \
+                 --{flag} out"
+            )),
+            None => Ok(()),
+        };
+    };
+    if own.engine.is_some() {
+        return refuse(format!(
+            "engine names one of this machine, and the lane runs on a worker of {}, with the engine of that one: leave \
+             --engine out, or choose the worker by its labels with --require",
+            controller.url
+        ));
+    }
+    if config.worktree == WorktreeWay::Direct
+        && let Some(flag) = own.travel
+    {
+        let from =
+            if own.worktree.is_some() { "--worktree direct" } else { "the configuration's worktree = \"direct\"" };
+        return refuse(format!(
+            "{flag} says what travels to the worker, and by {from} nothing does: say --worktree snapshot, or leave \
+             --{flag} out"
+        ));
+    }
+    let plaintext = controller.url.parse::<Endpoint>().is_ok_and(|endpoint| !endpoint.is_tls());
+    if plaintext && let Some(flag) = own.proof.of_tls() {
+        return refuse(format!(
+            "{flag} counts over https:// only, and the controller is {}: write https:// if it speaks that, or leave \
+             --{flag} out",
+            controller.url
+        ));
     }
     Ok(())
 }

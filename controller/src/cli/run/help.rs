@@ -22,7 +22,7 @@ Optional:
 
 const OWN: &str = "
 Where and how it runs:
-  --engine NAME|ADDRESS             docker, podman, or the address of an engine's socket
+  --engine NAME|ADDRESS             docker, podman, or the address of an engine's socket; without a controller
   --image REFERENCE                 image of the provider's CLI
   --instance ID                     configured account
   --inner-sandbox prefer|require|off
@@ -30,6 +30,7 @@ Where and how it runs:
   --allow-host HOST[:PORT]          beside the driver's own; may be repeated
   --controller URL                  send the lane there instead of to this machine's engine
   --worktree snapshot|direct        with a controller: the directory travels, or the worker shares this file system
+                                    (then without the next three)
   --history N|full                  generations of history that travel
   --ref REF                         a ref that travels too; may be repeated
   --lfs pointers|fetch-if-local     what becomes of pointers to large files

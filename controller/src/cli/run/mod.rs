@@ -138,14 +138,8 @@ fn prepare(
     check::check(&options).map_err(Refusal::flags)?;
     let config = Config::load(environment).map_err(|error| UsageError(error.to_string()))?;
     let mut config = overridden(config, &options)?;
+    check::effective(&options, &config)?;
     if config.controller.is_none() {
-        if let Some(flag) = options.own.fleet {
-            let message = format!(
-                "{flag} needs a controller, and this machine runs its own lanes: name one with --controller, or leave \
-                 --{flag} out"
-            );
-            return Err(UsageError(message).into());
-        }
         config.require.clear(); // this machine runs its own lanes
     }
     let assignment = plan::assignment(&options, &config, environment, entered)?;

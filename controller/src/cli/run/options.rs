@@ -67,6 +67,8 @@ const OWN: &[Flag] = &[
 
 /// Those of them that mean something only where a controller places the lane on a worker.
 const FLEET: &[&str] = &["require", "on-lost", "worktree", "history", "ref", "lfs"];
+/// Those of them that say what travels: nothing does to a worker that sees the directory itself.
+const TRAVEL: &[&str] = &["history", "ref", "lfs"];
 
 /// A refusal before anything exists: exit 64.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -136,6 +138,8 @@ pub struct Own {
     pub controller: Option<String>,
     /// The first given flag that means nothing without a controller.
     pub fleet: Option<&'static str>,
+    /// The first given flag that means nothing where no directory travels.
+    pub travel: Option<&'static str>,
     pub proof: Proof,
     pub state_dir: Option<PathBuf>,
     pub verbose: bool,
@@ -228,6 +232,7 @@ fn own(given: &Given, here: &Path) -> Result<Own, UsageError> {
         refs,
         lfs: word(given, "lfs")?,
         fleet: FLEET.iter().copied().find(|name| given.has(name)),
+        travel: TRAVEL.iter().copied().find(|name| given.has(name)),
         controller: given.last("controller").map(|url| url.trim_end_matches('/').to_owned()),
         proof: Proof {
             ca: file("ca"),
