@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use agent::config::ConfigError;
 use agent::run::{Cli, UsageError};
+use agent::transport::EndpointError;
 use clap::Parser as _;
 use tracing_subscriber::EnvFilter;
 
@@ -22,6 +23,14 @@ fn told(error: &anyhow::Error) -> String {
             false => format!("{text}: {more}"),
         }
     })
+}
+
+/// What the caller wrote, in words, files or variables, cannot be followed.
+fn is_usage(error: &anyhow::Error) -> bool {
+    let address = error.downcast_ref::<EndpointError>();
+    error.is::<UsageError>()
+        || error.is::<ConfigError>()
+        || address.is_some_and(|error| !matches!(error, EndpointError::Client(_)))
 }
 
 fn main() -> ExitCode {
@@ -44,8 +53,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{}", told(&error));
-            let usage = error.is::<UsageError>() || error.is::<ConfigError>();
-            ExitCode::from(if usage { USAGE } else { FAILED })
+            ExitCode::from(if is_usage(&error) { USAGE } else { FAILED })
         }
     }
 }

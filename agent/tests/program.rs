@@ -2,12 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::{Command, Output};
 
-fn agent(home: &std::path::Path, words: &[&str]) -> (Option<i32>, String) {
+fn agent(home: &Path, words: &[&str]) -> (Option<i32>, String) {
+    agent_with(home, words, &[])
+}
+
+fn agent_with(home: &Path, words: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_laneyard-agent"));
-    let Output { status, stderr, .. } =
-        command.args(words).env_clear().env("HOME", home).env("PATH", "/usr/bin:/bin").output().unwrap();
+    command.args(words).env_clear().env("HOME", home).env("PATH", "/usr/bin:/bin");
+    let Output { status, stderr, .. } = command.envs(variables.iter().copied()).output().unwrap();
     (status.code(), String::from_utf8(stderr).unwrap())
 }
 
@@ -41,4 +47,43 @@ fn an_error_says_each_cause_once() {
     let last = said.lines().last().unwrap();
     assert_eq!(last.matches("no answer from the controller").count(), 1, "{last}");
     assert_eq!(last.matches("onnection refused").count(), 1, "{last}");
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used_ends_with_64_names_the_place_and_leaves_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("config.toml");
+    let names = || -> BTreeSet<_> { std::fs::read_dir(home.path()).unwrap().map(|e| e.unwrap().file_name()).collect() };
+    let value = "the configuration file";
+    for (text, parts) in [
+        ("engin = \"docker\"\n", [value, "engin"]),
+        ("engine = \"podmann\"\n", [value, "podmann"]),
+        ("[worker\n", [value, "malformed"]),
+        ("[worker]\ncapacity = 0\n", [value, "`worker.capacity` must be 1 to 10000"]),
+        ("[controller]\nurl = \"http://10.0.0.1:7410\"\n", [value, "`controller.url` cannot be used"]),
+        ("[controller]\nurl = \"https://localhost:1\"\n", ["no credential for the controller", "--token-file"]),
+        ("[controller]\nurl = \"http://127.0.0.1:1\"\ntoken-file = \"absent\"\n", ["the token file", "absent"]),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let before = names();
+        let (code, said) = agent_with(home.path(), &["run"], &[("LANEYARD_CONFIG", file.to_str().unwrap())]);
+        assert_eq!(code, Some(64), "{text}: {said}");
+        for part in parts {
+            assert!(said.contains(part), "{text}: {said}");
+        }
+        assert_eq!(names(), before, "{text}");
+    }
+    std::fs::remove_file(&file).unwrap();
+    let pin = format!("sha256:{}", "0".repeat(64));
+    let token = "ly_0123456789abcdef_0123456789abcdef";
+    let join = ["join", "https://127.0.0.1:1", "--ca-fingerprint", &pin, "--name", "w1", "--token", token];
+    for words in [&["run"][..], &join] {
+        let (code, said) = agent_with(home.path(), words, &[("LANEYARD_CONFIG", file.to_str().unwrap())]);
+        assert_eq!(code, Some(64), "a file that is named and not there: {said}");
+        assert!(said.contains("could not read the configuration file"), "{said}");
+    }
+    let (code, said) = agent_with(home.path(), &["run"], &[("LANEYARD_CONTROLLER", "http://10.0.0.1:1")]);
+    assert_eq!(code, Some(64), "{said}");
+    assert!(said.contains("LANEYARD_CONTROLLER") && !said.contains("``"), "{said}");
+    assert!(names().is_empty(), "{:?}", names());
 }

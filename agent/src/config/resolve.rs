@@ -118,8 +118,13 @@ pub enum ConfigError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("the configuration file `{}` is malformed\n{source}", path.display())]
     Parse { path: PathBuf, source: Box<toml::de::Error> },
-    #[error("the configuration file `{}`: `{key}` {problem}", path.display())]
+    /// `path` is empty where there is no file, and a variable is at fault.
+    #[error("{}`{key}` {problem}", whence(path))]
     Value { path: PathBuf, key: String, problem: String },
+}
+
+fn whence(path: &Path) -> String {
+    if path.as_os_str().is_empty() { String::new() } else { format!("the configuration file `{}`: ", path.display()) }
 }
 
 impl Config {
