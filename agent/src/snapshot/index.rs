@@ -54,7 +54,7 @@ impl Entry {
 #[derive(Default)]
 pub(super) struct Index {
     pub(super) entries: Vec<Entry>,
-    /// Most entries are in another file (`core.splitIndex`).
+    /// Most entries are in another file (`core.splitIndex`), and only the rest are here.
     pub(super) split: bool,
 }
 

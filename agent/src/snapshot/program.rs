@@ -69,8 +69,9 @@ impl Repo {
         self.writing().run(missing, b"").await
     }
 
-    /// Replaces directories of a sparse index by their files, while the objects that this needs can be read.
-    pub(super) async fn expand_index(&self) -> Result<(), SnapshotError> {
+    /// Makes one file of a split index, and replaces directories of a sparse index by their files, while the objects that
+    /// this needs can be read.
+    pub(super) async fn rewrite_index(&self) -> Result<(), SnapshotError> {
         self.ask(&["update-index", "--force-write-index"], b"").await.map(drop)
     }
 

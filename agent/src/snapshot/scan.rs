@@ -70,10 +70,9 @@ impl Ground {
         Ok(())
     }
 
-    /// Copies the index twice, with its time: Git tells by it which entries are too young to be trusted.
-    fn copy_index(&self) -> Result<Index, SnapshotError> {
-        let Some(start) = &self.start else { return Ok(Index::default()) };
-        let error = || io(start.clone());
+    /// Copies an index twice, with its time: Git tells by it which entries are too young to be trusted.
+    fn copy_index(&self, start: &Path) -> Result<Index, SnapshotError> {
+        let error = || io(start.to_owned());
         let modified = start.metadata().and_then(|meta| meta.modified()).map_err(error())?;
         let mut bytes = std::fs::read(start).map_err(error())?;
         let (index, hiding) = Index::parse(&bytes, self.format)?;
@@ -93,15 +92,31 @@ impl Ground {
             let file = std::fs::File::options().write(true).open(&path).map_err(io(&path))?;
             file.set_modified(modified).map_err(io(&path))?;
         }
-        Ok(if index.split { Index { split: true, ..Index::default() } } else { index })
+        Ok(index)
     }
+}
+
+/// What the user's index says, whole, in copies of ours.
+async fn begin(ground: &Ground, repo: &Repo) -> Result<Index, SnapshotError> {
+    let copied = ground.clone();
+    let index = blocking(move || {
+        copied.prepare()?;
+        copied.start.as_deref().map_or_else(|| Ok(Index::default()), |start| copied.copy_index(start))
+    });
+    let index = index.await?;
+    if !index.split {
+        return Ok(index);
+    }
+    // Most entries are in another file, and with them what hides changes: Git puts both together, in our copy.
+    repo.rewrite_index().await?;
+    let (copied, path) = (ground.clone(), ground.scratch.join("index"));
+    blocking(move || copied.copy_index(&path)).await
 }
 
 /// Scans, again when files change meanwhile.
 pub(super) async fn scan(ground: &Ground) -> Result<Scan, SnapshotError> {
-    let copied = ground.clone();
-    let before = blocking(move || copied.prepare().and_then(|()| copied.copy_index())).await?;
     let repo = ground.repo();
+    let before = begin(ground, &repo).await?;
     if ground.forget_ignored && ground.start.is_some() {
         let ignored = repo.ask(&["ls-files", "-z", "-i", "-c", "--exclude-standard"], b"").await?;
         if !ignored.is_empty() {
@@ -110,16 +125,14 @@ pub(super) async fn scan(ground: &Ground) -> Result<Scan, SnapshotError> {
     }
     let before_repo = repo.with_index(&ground.scratch.join("index.before"));
     if ground.sparse.is_some() && ground.start.is_some() && !ground.alternates.is_empty() {
-        repo.expand_index().await?;
+        repo.rewrite_index().await?;
         keep_rules(&repo, &before_repo, ground.format).await?;
     }
     let writer = repo.writing();
     let mut attempt = 1;
     let (mut index, mut unseen, mut nested, mut hollow) = loop {
-        // A split index is not read here, so what became of its entries is not known: Git walks by itself.
-        let known = if before.split { "--all" } else { "--update" };
         // The tree is walked once: known files are only looked at, and what the walk lists is added afterwards.
-        let update = ["add", known, "--sparse", "--ignore-errors", "--", "."];
+        let update = ["add", "--update", "--sparse", "--ignore-errors", "--", "."];
         let (updated, listed) = tokio::join!(
             writer.run(&update, b""),
             before_repo.ask(&["ls-files", "-z", "--others", "--directory", "--exclude-standard"], b""),

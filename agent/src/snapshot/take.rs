@@ -201,7 +201,7 @@ async fn staged(source: &Source, lease: &Lease, scratch: &Path) -> Result<(Optio
         ..lease.repo().reading(&source.objects().into_iter().collect::<Vec<_>>())
     };
     if source.sparse.is_some() {
-        repo.expand_index().await?;
+        repo.rewrite_index().await?;
     }
     let written = repo.write_tree().await?;
     if written.code == 0 {

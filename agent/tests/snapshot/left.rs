@@ -6,7 +6,7 @@ use std::path::Path;
 use agent::snapshot::Unseen;
 use agent::snapshot::result::{DirectoryChange, Finding, Outcome, apply};
 
-use crate::world::{World, git, names, tree, write};
+use crate::world::{World, git, metadata, names, tree, write};
 
 fn fifo(dir: &Path, name: &str) {
     nix::unistd::mkfifo(&dir.join(name), nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
@@ -167,6 +167,54 @@ async fn a_sparse_checkout_with_a_split_index_travels_and_comes_back() {
     assert!(matches!(outcome, Outcome::Applied { paths: 2 }), "{outcome:?}");
     assert_eq!(std::fs::read(user.join("src/1.c")).unwrap(), b"int lane;\n");
     assert_eq!(std::fs::read(user.join("big/1")).unwrap(), b"by the lane\n");
+}
+
+#[tokio::test]
+async fn a_split_index_hides_neither_an_emptied_directory_nor_a_changed_file() {
+    let world = World::new();
+    let user = world.repository("user");
+    for number in 0..40 {
+        write(&user, format!("src/{number}.c").as_bytes(), b"int x;\n");
+    }
+    for name in ["gone/inner/file", "gone/file", "piped/file", "became/file", "name"] {
+        write(&user, name.as_bytes(), b"here\n");
+    }
+    git(&user, &["add", "-A"]);
+    git(&user, &["commit", "-q", "-m", "many"]);
+    git(&user, &["update-index", "--assume-unchanged", "README"]);
+    git(&user, &["update-index", "--split-index"]);
+    git(&user, &["config", "core.splitIndex", "true"]);
+    write(&user, b"src/staged.c", b"int staged;\n");
+    git(&user, &["add", "src/staged.c"]);
+    let shared = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("sharedindex.");
+    assert!(std::fs::read_dir(user.join(".git")).unwrap().flatten().any(shared));
+    for name in ["gone/inner/file", "gone/file", "piped/file", "name"] {
+        std::fs::remove_file(user.join(name)).unwrap();
+    }
+    fifo(&user, "piped/pipe");
+    std::fs::remove_dir_all(user.join("became")).unwrap();
+    write(&user, b"became", b"a file now\n");
+    write(&user, b"name/of/a", b"directory now\n");
+    write(&user, b"README", b"jello\n");
+    let before = metadata(&user.join(".git"));
+    let taken = world.take(&user).await;
+    assert!(metadata(&user.join(".git")) == before, "the repository was touched");
+    assert_eq!(names(&taken.snapshot.content.empty_directories), ["gone/inner"]);
+    assert_eq!(taken.snapshot.summary.unseen, [special("piped/pipe")]);
+    let lane = world.lane(&taken, "lane").await;
+    std::fs::remove_file(user.join("piped/pipe")).unwrap(); // reading it would wait for ever
+    let mut expected = tree(&user);
+    fifo(&user, "piped/pipe");
+    expected.retain(|path, _| !path.starts_with(b"piped"));
+    assert!(tree(&lane.worktree.root) == expected, "what is on disk is on the lane's");
+    std::fs::remove_dir(lane.worktree.root.join("gone/inner")).unwrap();
+    write(&lane.worktree.root, b"README", b"by the lane\n");
+    let result = world.result(&taken, &lane).await;
+    assert_eq!(names(result.changes.iter().map(|change| &change.path)), ["README"]);
+    let outcome = apply(&world.client, &user, &taken.snapshot, &result).await.unwrap();
+    assert!(matches!(outcome, Outcome::Applied { .. }), "{outcome:?}");
+    assert_eq!(std::fs::read(user.join("README")).unwrap(), b"by the lane\n");
+    assert!(!user.join("gone/inner").exists());
 }
 
 #[tokio::test]
