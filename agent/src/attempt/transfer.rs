@@ -9,21 +9,21 @@ use tokio::time::Instant;
 
 use super::record::Record;
 use crate::event::Phase;
-use crate::shuttle::Tell;
+use crate::shuttle::{Far, Tell};
 
 /// Pauses between two words: doubled from the first to the last.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// Runs a transfer, and tells how far it has come: `what`, then `what, N of M`.
+/// Runs a transfer, and tells how far it has come: `what`, then `what, N of M`, of the objects of its pack or of bytes.
 pub(super) async fn told<T, F: Future<Output = T>>(
     record: &mut Record,
     phase: Phase,
     what: &str,
     transfer: impl FnOnce(Tell) -> F,
 ) -> T {
-    let (far, mut seen) = watch::channel((0, 0));
-    let transfer = transfer(Arc::new(move |done, total| {
-        far.send_replace((done, total));
+    let (far, mut seen) = watch::channel(None);
+    let transfer = transfer(Arc::new(move |now| {
+        far.send_replace(Some(now));
     }));
     tokio::pin!(transfer);
     let (mut pause, mut next) = (PAUSES.0, Instant::now() + PAUSES.0);
@@ -33,9 +33,8 @@ pub(super) async fn told<T, F: Future<Output = T>>(
             biased;
             ended = &mut transfer => return ended,
             () = moved(&mut seen, next) => {
-                let (done, total) = *seen.borrow_and_update();
-                let far = format!(", {} of {}", bytesize::ByteSize(done), bytesize::ByteSize(total));
-                record.note(phase, if total == 0 { what.to_owned() } else { format!("{what}{far}") });
+                let far = *seen.borrow_and_update();
+                record.note(phase, far.map_or_else(|| what.to_owned(), |far| format!("{what}, {far}")));
                 pause = (pause * 2).min(PAUSES.1);
                 next = Instant::now() + pause;
             }
@@ -44,7 +43,7 @@ pub(super) async fn told<T, F: Future<Output = T>>(
 }
 
 /// Resolves at `next`, or later when something moved again; never when nothing does.
-async fn moved(seen: &mut watch::Receiver<(u64, u64)>, next: Instant) {
+async fn moved(seen: &mut watch::Receiver<Option<Far>>, next: Instant) {
     tokio::time::sleep_until(next).await;
     if seen.changed().await.is_err() {
         std::future::pending().await

@@ -7,8 +7,8 @@ use http_body_util::{BodyDataStream, BodyExt as _};
 use tokio_util::io::StreamReader;
 
 use super::retry::Retry;
-use super::{BYTES_LIMIT, DAMAGED_TRIES, SILENCE, Shuttle, ShuttleError, Tell};
-use crate::snapshot::transfer::{self, Offer, Ticket};
+use super::{BYTES_LIMIT, DAMAGED_TRIES, Far, LOOK, SILENCE, Shuttle, ShuttleError, Tell};
+use crate::snapshot::transfer::{self, Have, Offer, Packing, Ticket};
 use crate::snapshot::{Lease, SnapshotError};
 use crate::transport::{Call, ResponseBody};
 use crate::wire::error::code;
@@ -45,7 +45,7 @@ impl Shuttle {
             let ticket = match recall(saved) {
                 Some(ticket) => ticket,
                 None => {
-                    let ticket: Ticket = self.insist(|| Call::post(&self.route.at("pack", ""), &have)).await?;
+                    let ticket = self.packed(&have, tell).await?;
                     keep(saved, &ticket);
                     ticket
                 }
@@ -67,6 +67,29 @@ impl Shuttle {
         }
         let lacking = SnapshotError::Damaged { what: "the transfer", detail: "objects are missing".to_owned() };
         Err(lacking.into())
+    }
+
+    /// Has the pack made, and tells meanwhile how far the other side is.
+    async fn packed(&self, have: &Have, tell: &Tell) -> Result<Ticket, ShuttleError> {
+        tokio::select! {
+            biased;
+            ticket = self.insist(|| Call::post(&self.route.at("pack", ""), have)) => ticket,
+            never = self.watch(tell) => match never {},
+        }
+    }
+
+    async fn watch(&self, tell: &Tell) -> std::convert::Infallible {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let call = Call::get(&self.route.at("packing", ""));
+            match self.transport.json::<Option<Packing>>(call).await {
+                Ok(Some(packing)) => tell(Far::Packing(packing)),
+                Ok(None) => {}
+                Err(error) if error.is_passing() => {}
+                // An older controller, which does not tell.
+                Err(_) => std::future::pending().await,
+            }
+        }
     }
 
     async fn pull(&self, lease: &Lease, ticket: &Ticket, tell: &Tell) -> Result<(), ShuttleError> {
@@ -105,7 +128,7 @@ fn pieces(body: ResponseBody, offset: u64, total: u64, tell: &Tell) -> BoxStream
             match tokio::time::timeout(SILENCE, body.next()).await {
                 Ok(Some(Ok(piece))) => {
                     let at = at + piece.len() as u64;
-                    tell(at.min(total), total);
+                    tell(Far::Bytes { done: at.min(total), total });
                     Some((piece, (body, at, tell)))
                 }
                 Ok(Some(Err(_)) | None) | Err(_) => None,

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::ids::{AttemptId, Generation, WorkerId};
 use crate::snapshot::SnapshotError;
+use crate::snapshot::transfer::Packing;
 use crate::transport::{CallError, Transport};
 use crate::wire::paths;
 
@@ -24,8 +25,31 @@ const PREPARE_LIMIT: Duration = Duration::from_secs(1800);
 /// A pack that arrived damaged is sent again so often.
 const DAMAGED_TRIES: u32 = 3;
 
-/// Is told how many of how many bytes have travelled.
-pub type Tell = Arc<dyn Fn(u64, u64) + Send + Sync>;
+/// The side that waits for a pack to be made asks this often how far it is.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How far a transfer has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Far {
+    /// The sending side makes the pack.
+    Packing(Packing),
+    /// So many of so many bytes have travelled.
+    Bytes { done: u64, total: u64 },
+}
+
+impl std::fmt::Display for Far {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Packing(packing) => write!(f, "its pack is made: {packing}"),
+            Self::Bytes { done, total } => {
+                write!(f, "{} of {}", bytesize::ByteSize(*done), bytesize::ByteSize(*total))
+            }
+        }
+    }
+}
+
+/// Is told how far a transfer has come.
+pub type Tell = Arc<dyn Fn(Far) + Send + Sync>;
 
 /// Where objects go or come from.
 #[derive(Clone, Debug, PartialEq, Eq)]

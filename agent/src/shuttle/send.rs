@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio_util::io::ReaderStream;
 
 use super::retry::Retry;
-use super::{BYTES_LIMIT, DAMAGED_TRIES, PREPARE_LIMIT, Shuttle, ShuttleError, Tell};
+use super::{BYTES_LIMIT, DAMAGED_TRIES, Far, PREPARE_LIMIT, Shuttle, ShuttleError, Tell};
 use crate::snapshot::transfer::{self, Have, Packed, Parcel};
 use crate::snapshot::{History, Lease};
 use crate::transport::{BoxError, Call, CallError};
@@ -34,7 +34,8 @@ impl Shuttle {
             if have.covers(&offer) {
                 return Ok(0);
             }
-            let packed = transfer::pack(lease, parcel, &have, depth).await?;
+            let making = |packing| tell(Far::Packing(packing));
+            let packed = transfer::pack_and_tell(lease, parcel, &have, depth, &making).await?;
             let announce =
                 Announce { project: offer.project.clone(), format: offer.format, ticket: packed.ticket.clone() };
             let bytes = packed.ticket.bytes;
@@ -56,13 +57,13 @@ impl Shuttle {
         loop {
             let arrived: Arrived = self.insist(|| Call::post(&self.route.at("upload", ""), announce)).await?;
             if arrived.complete {
-                tell(total, total);
+                tell(Far::Bytes { done: total, total });
                 return Ok(());
             }
             retry.reached(arrived.bytes);
             match self.put(packed, announce, arrived.bytes, tell).await {
                 Ok(arrived) if arrived.complete => {
-                    tell(total, total);
+                    tell(Far::Bytes { done: total, total });
                     return Ok(());
                 }
                 Ok(arrived) => retry.reached(arrived.bytes),
@@ -86,7 +87,7 @@ impl Shuttle {
         let file = packed.reader(offset).await?;
         let pieces = ReaderStream::with_capacity(file, PIECE).inspect_ok(move |piece| {
             let sent = sent.fetch_add(piece.len() as u64, Ordering::Relaxed) + piece.len() as u64;
-            tell(sent.min(total), total);
+            tell(Far::Bytes { done: sent.min(total), total });
         });
         let body = StreamBody::new(pieces.map_ok(Frame::data).map_err(BoxError::from));
         let format = serde_json::to_value(announce.format).unwrap_or_default();

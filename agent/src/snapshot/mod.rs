@@ -18,6 +18,7 @@ mod take; // the snapshot
 mod lfs; // pointers to large files
 pub mod cache; // a bare repository per project
 pub mod transfer; // offer, answer, pack, receive
+mod packing; // the making of a pack
 pub mod pending; // transfers between requests
 mod history; // where it is cut
 mod beneath; // directories reached without following links

@@ -8,19 +8,17 @@ use std::ffi::OsStr;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeekExt};
 
 use super::cache::{Lease, write_beside};
+use super::packing::{DEADLINE, run_pack};
+pub use super::packing::{PackStep, Packing};
 use super::program::{Repo, write_git_dir};
 use super::result::ResultTree;
 use super::{History, ObjectFormat, Oid, ProjectId, Snapshot, SnapshotError, blocking, history, io};
-
-/// First transfer of a very large history over a slow disk.
-const DEADLINE: Duration = Duration::from_secs(4 * 3600);
 
 /// What is to be sent, with what only this machine knows.
 #[derive(Clone, Debug)]
@@ -143,6 +141,20 @@ pub async fn answer(lease: &Lease, offer: &Offer) -> Result<Have, SnapshotError>
 /// # Errors
 /// An object is missing here, or the disk refuses.
 pub async fn pack(lease: &Lease, parcel: &Parcel, have: &Have, depth: History) -> Result<Packed, SnapshotError> {
+    pack_and_tell(lease, parcel, have, depth, &|_| {}).await
+}
+
+/// The same; `tell` hears how far it is, at most once for each percent of each step.
+///
+/// # Errors
+/// As [`pack`].
+pub async fn pack_and_tell(
+    lease: &Lease,
+    parcel: &Parcel,
+    have: &Have,
+    depth: History,
+    tell: &(dyn Fn(Packing) + Send + Sync),
+) -> Result<Packed, SnapshotError> {
     let scratch = lease.scratch()?;
     let own = view(lease, &[], &scratch.path().join("own"))?;
     let mut shallow = history::cut(&own, parcel.base.as_ref(), &parcel.tips, depth).await?;
@@ -163,9 +175,9 @@ pub async fn pack(lease: &Lease, parcel: &Parcel, have: &Have, depth: History) -
             revisions.push_str(&format!("^{oid}^{{tree}}\n"));
         }
     }
-    let args = ["pack-objects", "--revs", "--thin", "--stdout", "--delta-base-offset", "-q"];
+    let args = ["pack-objects", "--revs", "--thin", "--stdout", "--delta-base-offset", "--all-progress"];
     let path = scratch.path().join("pack");
-    let (sha256, bytes) = run_pack(&repo, &args, revisions.as_bytes(), &path).await?;
+    let (sha256, bytes) = run_pack(&repo, &args, revisions.as_bytes(), &path, tell).await?;
     let kept = lease.dir().join("outgoing").join(format!("{sha256}.pack"));
     std::fs::rename(&path, &kept).map_err(io(&kept))?;
     Ok(Packed { ticket: Ticket { sha256, bytes, want: parcel.want.clone(), shallow }, path: kept })
@@ -197,46 +209,6 @@ fn sent(lease: &Lease) -> Vec<Oid> {
 fn names(path: &Path) -> Vec<Oid> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().filter_map(|line| line.parse().ok()).collect()
-}
-
-async fn run_pack(repo: &Repo, args: &[&str], stdin: &[u8], to: &Path) -> Result<(String, u64), SnapshotError> {
-    let words: Vec<&OsStr> = args.iter().map(|arg| OsStr::new(*arg)).collect();
-    let mut command = repo.command(&words);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(io("git"))?;
-    let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let feed = async {
-        if let Some(mut input) = input {
-            let _ = input.write_all(stdin).await;
-        }
-    };
-    let spool = async {
-        let mut file = tokio::fs::File::create(to).await?;
-        let (mut sha256, mut bytes, mut buffer) = (Sha256::new(), 0, vec![0; 1 << 16]);
-        let Some(mut output) = output else { return Ok((String::new(), 0)) };
-        loop {
-            let count = output.read(&mut buffer).await?;
-            if count == 0 {
-                break;
-            }
-            sha256.update(&buffer[..count]);
-            file.write_all(&buffer[..count]).await?;
-            bytes += count as u64;
-        }
-        file.sync_all().await?;
-        Ok::<_, std::io::Error>((hex(&sha256.finalize()), bytes))
-    };
-    let complaint = async {
-        let mut text = Vec::new();
-        if let Some(errors) = errors {
-            let _ = errors.take(1 << 16).read_to_end(&mut text).await;
-        }
-        String::from_utf8_lossy(&text).trim().to_owned()
-    };
-    let all = async { tokio::join!(feed, spool, complaint, child.wait()) };
-    let deadline = || SnapshotError::Deadline { command: args.join(" "), seconds: DEADLINE.as_secs() };
-    let ((), spooled, message, status) = tokio::time::timeout(DEADLINE, all).await.map_err(|_| deadline())?;
-    if status.map_err(io("git"))?.success() { spooled.map_err(io(to)) } else { Err(repo.failed(args, message)) }
 }
 
 impl Packed {
@@ -401,6 +373,6 @@ fn digest(path: &Path) -> Result<String, SnapshotError> {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -136,6 +136,32 @@ async fn a_transfer_goes_on_where_it_was_cut_and_never_installs_what_was_damaged
 }
 
 #[tokio::test]
+async fn the_making_of_a_pack_tells_how_far_it_is_and_why_it_failed() {
+    let world = World::new();
+    let user = world.repository("user");
+    uglify(&user);
+    let taken = world.take(&user).await;
+    let parcel = transfer::Parcel::snapshot(&taken.snapshot).unwrap();
+    let (have, told) = (transfer::Have::default(), std::sync::Mutex::new(Vec::new()));
+    let tell = |far: transfer::Packing| told.lock().unwrap().push(far);
+    let packed = transfer::pack_and_tell(&taken.lease, &parcel, &have, History::Full, &tell).await.unwrap();
+    let quiet = transfer::pack(&taken.lease, &parcel, &have, History::Full).await.unwrap();
+    assert_eq!(packed.ticket, quiet.ticket, "whoever listens changes nothing");
+    let told = told.into_inner().unwrap();
+    let steps: Vec<_> = told.iter().map(|far| far.step).collect();
+    assert!(steps.is_sorted(), "{told:?}");
+    let last = told.last().unwrap();
+    assert_eq!((last.step, last.done), (transfer::PackStep::Writing, last.total), "{told:?}");
+    assert!(last.total > 20, "{told:?}");
+
+    let objects = taken.lease.objects();
+    std::fs::remove_dir_all(&objects).unwrap();
+    std::fs::create_dir_all(objects.join("pack")).unwrap();
+    let failed = transfer::pack(&taken.lease, &parcel, &have, History::Full).await.unwrap_err().to_string();
+    assert!(!failed.contains("Enumerating") && failed.contains("bad object"), "{failed}");
+}
+
+#[tokio::test]
 async fn a_pack_with_missing_objects_is_refused() {
     let world = World::new();
     let user = world.repository("user");

@@ -2,6 +2,8 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
+use agent::shuttle::Far;
+
 /// One line of data on stdout.
 pub fn data(line: &str) {
     let mut out = io::stdout().lock();
@@ -94,17 +96,17 @@ impl Meter {
         Self { label, shown: on.then(std::sync::Arc::default) }
     }
 
-    /// So many of so many bytes.
-    pub fn show(&self, done: u64, total: u64) {
+    /// So far.
+    pub fn show(&self, far: Far) {
         const EVERY: std::time::Duration = std::time::Duration::from_millis(200);
         let Some(shown) = &self.shown else { return };
         let mut shown = shown.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if shown.at.is_some_and(|at| at.elapsed() < EVERY) && done < total {
+        let whole = matches!(far, Far::Bytes { done, total } if done >= total);
+        if shown.at.is_some_and(|at| at.elapsed() < EVERY) && !whole {
             return;
         }
         (shown.at, shown.anything) = (Some(std::time::Instant::now()), true);
-        let (done, total) = (bytesize::ByteSize(done), bytesize::ByteSize(total));
-        let _ = write!(io::stderr().lock(), "\r\x1b[K{}: {done} of {total}", self.label);
+        let _ = write!(io::stderr().lock(), "\r\x1b[K{}: {far}", self.label);
     }
 
     /// Removes the line.

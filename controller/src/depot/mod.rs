@@ -3,6 +3,7 @@
 //! Objects are kept in a bare repository per submitter and project. Its name is derived from both, so what one submitter
 //! sent can never be named by another, and a worker that serves both keeps them apart in the same way.
 
+mod making; // packs that are being made
 mod results; // which attempt left which result
 
 use std::collections::BTreeMap;
@@ -12,12 +13,13 @@ use std::time::Duration;
 
 use agent::ids::AttemptId;
 use agent::snapshot::result::ResultTree;
-use agent::snapshot::transfer::{self, Have, Offer, Parcel, Ticket};
+use agent::snapshot::transfer::{self, Have, Offer, Packing, Parcel, Ticket};
 use agent::snapshot::{Cache, History, Lease, ObjectFormat, Oid, ProjectId, Snapshot, SnapshotError, pending};
 use agent::wire::snapshot::{Announce, Arrived, SnapshotRef};
 use agent::worktree::git::Git;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncSeekExt as _};
 
+use self::making::{Making, What};
 pub use self::results::Left;
 use self::results::Results;
 
@@ -45,6 +47,7 @@ pub struct Depot {
     cache: Cache,
     results: Results,
     limits: Limits,
+    making: Making,
     sweeping: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -68,7 +71,7 @@ pub enum DepotError {
 }
 
 /// What of an attempt is fetched.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Goods {
     Snapshot,
     Result(Oid),
@@ -82,7 +85,7 @@ impl Depot {
     pub fn open(dir: &Path, limits: Limits) -> Result<Self, DepotError> {
         let cache = Cache::open(&dir.join("objects"), limits.cache, &Git::new())?;
         let results = Results::open(&dir.join("results"))?;
-        Ok(Self { cache, results, limits, sweeping: Arc::default() })
+        Ok(Self { cache, results, limits, making: Making::default(), sweeping: Arc::default() })
     }
 
     async fn lease(&self, submitter: &str, project: &ProjectId, format: ObjectFormat) -> Result<Lease, DepotError> {
@@ -196,8 +199,16 @@ impl Depot {
     ) -> Result<Ticket, DepotError> {
         let lease = self.lease(submitter, &snapshot.project, snapshot.format).await?;
         let parcel = parcel(&lease, snapshot, goods).await?;
+        let made = self.making.begin(what(submitter, snapshot, goods));
         // All that is here was meant to travel: it was cut by its client.
-        Ok(transfer::pack(&lease, &parcel, have, History::Full).await?.ticket)
+        let packed = transfer::pack_and_tell(&lease, &parcel, have, History::Full, &|far| made.tell(far)).await?;
+        Ok(packed.ticket)
+    }
+
+    /// How far a pack is that somebody waits for; `None` when none is being made.
+    #[must_use]
+    pub fn packing(&self, submitter: &str, snapshot: &SnapshotRef, goods: &Goods) -> Option<Packing> {
+        self.making.look(&what(submitter, snapshot, goods))
     }
 
     /// The bytes of a pack from `offset` on, and how many they are.
@@ -323,6 +334,10 @@ impl Depot {
             Err(error) => tracing::warn!(%error, "the snapshots could not be cut to their size"),
         }
     }
+}
+
+fn what(submitter: &str, snapshot: &SnapshotRef, goods: &Goods) -> What {
+    (derived(submitter, &snapshot.project), snapshot.id.clone(), goods.clone())
 }
 
 fn derived(submitter: &str, project: &ProjectId) -> ProjectId {

@@ -72,6 +72,7 @@ pub fn router(app: App, auth: Auth) -> Router {
         .add(SUBMIT, "/v1/attempts/{id}/result", get(results::show))
         .add(SUBMIT, "/v1/attempts/{id}/result/offer", get(results::offered))
         .add(SUBMIT, "/v1/attempts/{id}/result/pack", post(results::pack).get(results::download))
+        .add(SUBMIT, "/v1/attempts/{id}/result/packing", get(results::packing))
         .add(SUBMIT, "/v1/attempts/{id}/result/review", post(results::review))
         .add(SUBMIT, "/v1/snapshots/offer", post(snapshots::offer))
         .add(SUBMIT, "/v1/snapshots/upload", post(snapshots::announce))
@@ -92,6 +93,7 @@ pub fn router(app: App, auth: Auth) -> Router {
         .add(Access::OwnWorker, "/v1/workers/{id}/answer", put(workers::answer).layer(DefaultBodyLimit::disable()))
         .add(Access::OwnWorker, "/v1/workers/{id}/snapshot/offer", get(snapshots::offered))
         .add(Access::OwnWorker, "/v1/workers/{id}/snapshot/pack", post(snapshots::pack).get(snapshots::download))
+        .add(Access::OwnWorker, "/v1/workers/{id}/snapshot/packing", get(snapshots::packing))
         .add(Access::OwnWorker, "/v1/workers/{id}/result/offer", post(results::offer))
         .add(Access::OwnWorker, "/v1/workers/{id}/result/upload", post(results::announce))
         .add(

@@ -1,7 +1,7 @@
 //! Results up from workers and down to the clients whose attempts they are.
 
 use agent::ids::{AttemptId, WorkerId};
-use agent::snapshot::transfer::{Have, Offer, Ticket};
+use agent::snapshot::transfer::{Have, Offer, Packing, Ticket};
 use agent::wire::snapshot::{Announce, Arrived, KeepResult, Kept, Let, ResultView};
 use axum::extract::State;
 use axum::response::Response;
@@ -124,6 +124,16 @@ pub(super) async fn pack(
     let left = left(&app, &principal, id).await?;
     let goods = Goods::Result(left.result);
     Ok(Json(depot(&app)?.pack(&left.submitter, &left.snapshot, &goods, &have).await?))
+}
+
+/// How far the pack is that the client waits for.
+pub(super) async fn packing(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Id(id): Id<AttemptId>,
+) -> Result<Json<Option<Packing>>, ApiError> {
+    let left = left(&app, &principal, id).await?;
+    Ok(Json(depot(&app)?.packing(&left.submitter, &left.snapshot, &Goods::Result(left.result))))
 }
 
 pub(super) async fn download(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agent::ids::{AttemptId, Generation, WorkerId};
 use agent::shuttle::SILENCE;
-use agent::snapshot::transfer::{Have, Offer, Ticket};
+use agent::snapshot::transfer::{Have, Offer, Packing, Ticket};
 use agent::snapshot::{ObjectFormat, ProjectId};
 use agent::wire::error::code;
 use agent::wire::snapshot::{Announce, Arrived, SnapshotRef};
@@ -170,6 +170,16 @@ pub(super) async fn pack(
 ) -> Result<Json<Ticket>, ApiError> {
     let (submitter, snapshot) = held(&app, worker, &of).await?;
     Ok(Json(depot(&app)?.pack(&submitter, &snapshot, &Goods::Snapshot, &have).await?))
+}
+
+/// How far the pack is that the worker waits for.
+pub(super) async fn packing(
+    State(app): State<App>,
+    Id(worker): Id<WorkerId>,
+    Params(of): Params<Of>,
+) -> Result<Json<Option<Packing>>, ApiError> {
+    let (submitter, snapshot) = held(&app, worker, &of).await?;
+    Ok(Json(depot(&app)?.packing(&submitter, &snapshot, &Goods::Snapshot)))
 }
 
 pub(super) async fn download(

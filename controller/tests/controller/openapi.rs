@@ -202,6 +202,15 @@ async fn real_answers_about_snapshots_and_results_are_what_the_served_document_s
         |part: &str| (format!("/v1/workers/{{id}}/{part}"), format!("/v1/workers/w1/{part}?attempt={id}&generation=1"));
     let (route, path) = at("snapshot/offer");
     api.ask("GET", &route, &path, None).await;
+    let (route, path) = at("snapshot/packing");
+    assert_eq!(api.ask("GET", &route, &path, None).await, Value::Null, "none is made");
+    let making = agent::snapshot::transfer::Packing {
+        step: agent::snapshot::transfer::PackStep::Compressing,
+        done: 1,
+        total: 2,
+    };
+    let schema = serde_json::json!({"$ref": "#/components/schemas/Packing"});
+    check(&api.document, &schema, &serde_json::to_value(making).unwrap(), "packing").unwrap();
     let (route, path) = at("snapshot/pack");
     let ticket = api.ask("POST", &route, &path, json_of(&Have::default())).await;
     let bytes = format!("{path}&sha256={}", ticket["sha256"].as_str().unwrap());
@@ -221,7 +230,7 @@ async fn real_answers_about_snapshots_and_results_are_what_the_served_document_s
     assert_eq!(api.ask("POST", &route, &path, json_of(&keep)).await["code"], "bad-objects", "it is not there yet");
     let route = Route::of_worker(&"w1".parse().unwrap(), "result", id, agent::ids::Generation(1));
     let shuttle = Shuttle { transport: served.transport(), route, patience: std::time::Duration::from_secs(10) };
-    shuttle.send(&taken.lease, &parcel, History::Full, &(std::sync::Arc::new(|_, _| {}) as _)).await.unwrap();
+    shuttle.send(&taken.lease, &parcel, History::Full, &(std::sync::Arc::new(|_| {}) as _)).await.unwrap();
     let (route, path) = at("result/keep");
     api.ask("POST", &route, &path, json_of(&keep)).await;
 
@@ -229,6 +238,8 @@ async fn real_answers_about_snapshots_and_results_are_what_the_served_document_s
     assert_eq!(api.ask("GET", "/v1/attempts/{id}/result", &one, None).await["result"], result.id.to_string());
     api.ask("GET", "/v1/attempts/{id}/result/offer", &format!("{one}/offer"), None).await;
     api.ask("POST", "/v1/attempts/{id}/result/pack", &format!("{one}/pack"), json_of(&Have::default())).await;
+    let packing = api.ask("GET", "/v1/attempts/{id}/result/packing", &format!("{one}/packing"), None).await;
+    assert_eq!(packing, Value::Null);
     let kept = Kept { attempts: vec![id] };
     let asked = "/v1/workers/w1/kept";
     let none = api.ask("POST", "/v1/workers/{id}/kept", asked, json_of(&kept)).await;

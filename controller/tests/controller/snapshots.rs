@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent::ids::AttemptId;
-use agent::shuttle::{Route, Shuttle, ShuttleError, Tell};
+use agent::shuttle::{Far, Route, Shuttle, ShuttleError, Tell};
 use agent::snapshot::transfer::{self, Have, Parcel};
 use agent::snapshot::{Cache, History, Options, Taken, take};
 use agent::transport::{Call, Transport, whole};
@@ -59,7 +59,12 @@ fn shuttle(transport: Transport) -> Shuttle {
 fn positions() -> (Tell, Arc<Mutex<Vec<u64>>>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&seen);
-    (Arc::new(move |done, _| told.lock().unwrap().push(done)), seen)
+    let tell = move |far| {
+        if let Far::Bytes { done, .. } = far {
+            told.lock().unwrap().push(done);
+        }
+    };
+    (Arc::new(tell), seen)
 }
 
 pub(crate) async fn send(transport: Transport, taken: &Taken, parcel: &Parcel) -> Result<u64, ShuttleError> {

@@ -25,7 +25,7 @@ pub(crate) async fn wrote(served: &Served, worker: &str, attempt: AttemptId, wri
         route: Route::of_worker(&worker.parse().unwrap(), part, attempt, Generation(1)),
         patience: Duration::from_secs(15),
     };
-    let silent: agent::shuttle::Tell = Arc::new(|_, _| {});
+    let silent: agent::shuttle::Tell = Arc::new(|_| {});
     let down = shuttle("snapshot");
     let offer = soon(down.offered()).await.unwrap();
     let lease = cache.lease(&offer.project, offer.format).unwrap();

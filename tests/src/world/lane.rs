@@ -309,6 +309,12 @@ impl<'w> Running<'w> {
         });
     }
 
+    /// What the program has said so far.
+    #[must_use]
+    pub fn stderr(&self) -> String {
+        self.text("stderr")
+    }
+
     /// Waits for the program's end.
     ///
     /// # Panics

@@ -1,7 +1,8 @@
 //! Client, controller and agent as three processes: the same answers and receipts as in one, also when each is killed.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -19,7 +20,10 @@ pub(super) struct Fleet<'w> {
 }
 
 pub(crate) fn controller(world: &World, listen: &str) -> (Child, String) {
-    let mut command = world.laneyard();
+    serve(world.laneyard(), listen)
+}
+
+fn serve(mut command: Command, listen: &str) -> (Child, String) {
     command.args(["serve", "--listen", listen]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     let mut line = String::new();
@@ -41,6 +45,17 @@ fn agent(world: &World, address: &str, fault: Option<&str>) -> Child {
 impl<'w> Fleet<'w> {
     pub(super) fn start(world: &'w World) -> Self {
         Self::with_fault(world, None)
+    }
+
+    /// The controller finds its programs in `dir` first.
+    pub(super) fn with_programs(world: &'w World, dir: &Path) -> Self {
+        let mut command = world.laneyard();
+        let usual = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::iter::once(dir.to_owned()).chain(std::env::split_paths(&usual));
+        command.env("PATH", std::env::join_paths(path).unwrap());
+        let (controller, address) = serve(command, "127.0.0.1:0");
+        let agent = agent(world, &address, None);
+        Self { world, address, controller, agent }
     }
 
     /// The agent kills itself at a point of an attempt's journal.

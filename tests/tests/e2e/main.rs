@@ -20,5 +20,6 @@ mod isolation;
 mod joined;
 mod misbehaviour;
 mod outcomes;
+mod packing;
 mod remote;
 mod scripted;

@@ -82,8 +82,7 @@ pub async fn bring(
     }
     let meter = Meter::new("fetching the result", talk);
     let line = meter.clone();
-    let brought =
-        shuttle.bring(&lease, &offer, None, &(Arc::new(move |done, total| line.show(done, total)) as _)).await;
+    let brought = shuttle.bring(&lease, &offer, None, &(Arc::new(move |far| line.show(far)) as _)).await;
     meter.clear();
     brought?;
     let snapshot = Snapshot::load(&lease, &wanted.id).await?;

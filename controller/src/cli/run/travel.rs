@@ -102,7 +102,7 @@ pub async fn send(
     let shuttle = Shuttle { transport: client.transport().clone(), route: Route::snapshots(), patience: PATIENCE };
     let meter = Meter::new("sending the working directory", talk);
     let line = meter.clone();
-    let tell = Arc::new(move |done, total| line.show(done, total));
+    let tell = Arc::new(move |far| line.show(far));
     let parcel = Parcel::snapshot(snapshot)?;
     let sent = shuttle.send(&taken.lease, &parcel, config.snapshot.history, &(tell as _)).await;
     meter.clear();
