@@ -23,13 +23,21 @@ pub enum SoleError {
     Lock { path: PathBuf, source: io::Error },
 }
 
+const LOCK: &str = "agent.lock";
+
 impl Sole {
+    /// True if an agent serves from this directory, or ever did.
+    #[must_use]
+    pub fn was_claimed(state_dir: &Path) -> bool {
+        state_dir.join(LOCK).exists()
+    }
+
     /// Takes it, if nobody has it.
     ///
     /// # Errors
     /// Another process has it, or the directory cannot be written.
     pub fn claim(state_dir: &Path) -> Result<Self, SoleError> {
-        let path = state_dir.join("agent.lock");
+        let path = state_dir.join(LOCK);
         let failed = |source| SoleError::Lock { path: path.clone(), source };
         let file =
             OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(failed)?;

@@ -19,6 +19,7 @@ use crate::container::{Engine, EngineError};
 use crate::eventlog::EventLog;
 use crate::ids::{AttemptId, Generation};
 use crate::link::{Refusal, Runner};
+use crate::receipt::Status;
 use crate::retention::{Rules, attempts, images};
 use crate::transport::Call;
 use crate::wire::attempt::CancelSignal;
@@ -338,6 +339,12 @@ impl Runner for LocalRunner {
                 self.0.lock().remove(&attempt);
             }
             Err(error) => tracing::warn!(%attempt, %error, "the release could not be noted; it will be asked again"),
+        }
+    }
+
+    fn delivered(&self, attempt: AttemptId, status: Status) {
+        if let Err(error) = self.0.deps.state.note_delivered(attempt, status) {
+            tracing::warn!(%attempt, %error, "what was delivered could not be noted");
         }
     }
 

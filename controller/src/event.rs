@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use agent::descriptor::{Mode, Provider};
 use agent::ids::{AttemptId, Generation, InstanceId, WorkerId};
+use agent::receipt::Status;
 use agent::wire::attempt::{CancelSignal, PanelSeat};
 use agent::wire::worker::WorkerFacts;
 use serde::{Deserialize, Serialize};
@@ -58,6 +59,8 @@ pub enum Event {
     CancelRequested { attempt: AttemptId, signal: CancelSignal, unstarted: Option<Box<Value>> },
     /// The terminal event is durable here.
     Ended { attempt: AttemptId, status: String },
+    /// A client told what it gave to its caller: the status of that receipt.
+    Delivered { attempt: AttemptId, status: Status },
     /// The worker has forgotten an ended attempt (`false`: it still has it after all).
     Released { attempt: AttemptId, done: bool },
     /// Retention takes the ended attempt away: from here on it was never known.
@@ -85,6 +88,7 @@ impl Event {
             | Self::Resumed { attempt }
             | Self::CancelRequested { attempt, .. }
             | Self::Ended { attempt, .. }
+            | Self::Delivered { attempt, .. }
             | Self::Released { attempt, .. }
             | Self::Forgotten { attempt } => Some(*attempt),
         }

@@ -10,6 +10,7 @@
 //!   egress.jsonl      decisions of the egress proxy
 //!   answer            the final text, if there is one
 //!   receipt.json      the receipt, once it is durable
+//!   delivered         status that the caller was given, where it is another than the receipt's
 //! ```
 
 use std::collections::HashSet;
@@ -23,12 +24,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::assignment::Assignment;
 use crate::ids::{AttemptId, Generation, OwnerId};
+use crate::receipt::Status;
 
 /// Longest path of a unix socket that every supported system takes.
 const SOCKET_PATH_MAX: usize = 103;
 
 /// Marker in an attempt's directory: its terminal event is durable at the controller.
 pub const RELEASED: &str = "released";
+
+/// What the caller was given instead of what the receipt says.
+const DELIVERED: &str = "delivered";
 
 /// File that holds space for the result, and its size in bytes: journal line, receipt and terminal event.
 const RESERVE: &str = "reserve";
@@ -134,6 +139,27 @@ impl StateDir {
             return here;
         }
         short_run_root().join(attempt.short())
+    }
+
+    /// Notes that the caller of an attempt was given another end than its receipt tells. Not synced: it is for lists, and a
+    /// power cut may take it.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn note_delivered(&self, attempt: AttemptId, status: Status) -> io::Result<()> {
+        let path = self.attempt_path(attempt);
+        if !path.is_dir() {
+            return Ok(()); // no worker ever had it
+        }
+        let fresh = path.join("delivered.new");
+        fs::write(&fresh, status.as_str())?;
+        fs::rename(fresh, path.join(DELIVERED))
+    }
+
+    /// What was noted by [`Self::note_delivered`].
+    #[must_use]
+    pub fn delivered(&self, attempt: AttemptId) -> Option<Status> {
+        fs::read_to_string(self.attempt_path(attempt).join(DELIVERED)).ok()?.parse().ok()
     }
 
     /// All attempts that have a directory here, oldest first.

@@ -15,6 +15,7 @@ use futures_util::future::BoxFuture;
 use crate::assignment::Assignment;
 use crate::eventlog::EventLog;
 use crate::ids::{AttemptId, Generation};
+use crate::receipt::Status;
 use crate::wire::attempt::CancelSignal;
 use crate::wire::worker::{Held, WorkerFacts};
 
@@ -31,6 +32,10 @@ pub trait Runner: Send + Sync + 'static {
 
     /// The terminal event is durable at the controller: the attempt may be forgotten.
     fn release(&self, attempt: AttemptId);
+
+    /// The caller was given another end than the worker told. Only a controller in the same process says so, for the
+    /// worker to remember.
+    fn delivered(&self, _attempt: AttemptId, _status: Status) {}
 
     /// Everything that is held: accepted and not yet released.
     fn attempts(&self) -> Vec<Held>;

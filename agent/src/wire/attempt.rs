@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 use crate::assignment::Assignment;
 use crate::descriptor::{Mode, Provider};
 use crate::ids::{AttemptId, Generation, WorkerId};
+use crate::receipt::Status;
 
 /// `POST /v1/attempts`. The attempt's id, made by the client, is the idempotency key: the same body again is answered
 /// like the first time, another body is refused with `id-reused`.
@@ -58,6 +59,26 @@ pub struct AttemptView {
     pub last_seq: u64,
     /// A cancel that was asked for, whether or not it has arrived.
     pub cancel: Option<CancelSignal>,
+    /// What the lane's caller was given, as its client reported it; `None` before that, and for clients that do not.
+    #[serde(default)]
+    pub delivered: Option<Delivered>,
+}
+
+/// `POST /v1/attempts/{id}/delivered`, when answer, changes and receipt are in their places or never will be. The newest
+/// word counts; the same again changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Deliver {
+    /// Of the receipt that the caller got, which may be another than the worker's.
+    pub status: Status,
+}
+
+/// What a client delivered, and when the controller heard of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delivered {
+    pub status: Status,
+    #[serde(with = "time::serde::rfc3339")]
+    pub at: OffsetDateTime,
 }
 
 /// Where an attempt is, as the controller knows it.

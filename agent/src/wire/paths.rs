@@ -34,7 +34,7 @@ pub fn attempt(id: AttemptId) -> String {
     format!("{ATTEMPTS}/{id}")
 }
 
-/// `/v1/attempts/{id}/{part}` with part `events`, `cancel`, `receipt`, `answer` or `result`.
+/// `/v1/attempts/{id}/{part}` with part `events`, `cancel`, `receipt`, `answer`, `delivered` or `result`.
 #[must_use]
 pub fn attempt_part(id: AttemptId, part: &str) -> String {
     format!("{ATTEMPTS}/{id}/{part}")

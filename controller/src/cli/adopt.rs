@@ -22,6 +22,7 @@ use super::record::{Held, Record, RecordError, Records};
 use super::run::deliver::{Settled, Shut, deliver, deliver_receipt, unseen};
 use super::run::drive::{Ended, OnLost, Unseen, drive};
 use super::run::home;
+use super::run::report::report;
 use super::run::signals::Latch;
 
 /// Hidden command of the process that adopts.
@@ -220,10 +221,15 @@ async fn finish_on(
             return Err(FinishError::File { attempt, path, source });
         }
     };
-    let ended = match follow(connection, record.attempt, latch, waiting).await {
-        Ok(ended) => ended,
+    let (ended, by_worker) = match follow(connection, record.attempt, latch, waiting).await {
+        Ok(ended) => {
+            let status = status_of(&ended.receipt);
+            (ended, status)
+        }
         Err(why) => match record.assignment.as_ref().filter(|_| is_final(&why)) {
-            Some(assignment) => Ended { receipt: unseen(assignment, &why, latch).to_value(), answer_bytes: None },
+            Some(assignment) => {
+                (Ended { receipt: unseen(assignment, &why, latch).to_value(), answer_bytes: None }, None)
+            }
             None => return Err(why.into()),
         },
     };
@@ -231,10 +237,12 @@ async fn finish_on(
         Some(worktree) => home::settle(config, connection.client(), record.attempt, worktree, ended, waiting.0).await?,
         None => ended,
     };
-    Ok(match record.output.reopen() {
+    let settled = match record.output.reopen() {
         Ok(mut output) => deliver(connection.lane(), record.attempt, ended, (&mut output, &mut receipt)).await?,
         Err(error) => deliver_receipt(ended, &error, &mut receipt),
-    })
+    };
+    report(connection, record.attempt, by_worker, &settled).await;
+    Ok(settled)
 }
 
 /// Nothing that is tried later would show the end.

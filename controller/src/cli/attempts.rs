@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use agent::attempt::directory::StateDir;
 use agent::config::Config;
 use agent::ids::AttemptId;
-use agent::receipt::status_of;
+use agent::receipt::{Status, status_of};
+use agent::sole::Sole;
 use agent::wire::attempt::AttemptState;
 use serde_json::{Value, json};
 
@@ -23,8 +24,44 @@ pub struct Attempts {
 struct Row {
     attempt: AttemptId,
     descriptor: String,
+    /// Of the attempt; once it ended, the status that its worker told.
     state: String,
     place: String,
+    /// Status of the receipt that the caller was given.
+    delivered: Option<String>,
+    /// More about that, for people.
+    remark: Option<String>,
+}
+
+impl Row {
+    fn value(&self) -> Value {
+        json!({"attempt": self.attempt, "descriptor": self.descriptor, "state": self.state, "place": self.place,
+            "delivered": self.delivered})
+    }
+
+    fn line(&self) -> String {
+        let rest = [Some(self.place.as_str()).filter(|place| !place.is_empty()), self.remark.as_deref()];
+        let rest = rest.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        format!("{}  {:<22} {:<36} {rest}", self.attempt, self.shown(), self.descriptor).trim_end().to_owned()
+    }
+
+    /// What the caller was given says more than what the worker told.
+    fn shown(&self) -> &str {
+        let ended = self.state.parse::<Status>().is_ok();
+        self.delivered.as_deref().filter(|_| ended).unwrap_or(&self.state)
+    }
+
+    /// For an ended attempt: that its caller got something else, or nothing as far as is known.
+    fn remarking(mut self, nothing: Option<&str>) -> Self {
+        let ended = self.state.parse::<Status>().is_ok();
+        self.remark = match &self.delivered {
+            Some(given) if *given == self.state => None,
+            Some(_) if ended => Some(format!("the worker ended it as {}", self.state)),
+            Some(given) => Some(format!("its caller was given {given}")),
+            None => nothing.filter(|_| ended).map(str::to_owned),
+        };
+        self
+    }
 }
 
 impl Attempts {
@@ -35,14 +72,7 @@ impl Attempts {
     pub async fn run(self, config: &Config) -> anyhow::Result<ExitCode> {
         let rows = if config.controller.is_some() { remote(config).await? } else { local(config)? };
         for row in rows {
-            if self.json {
-                let value: Value = json!({"attempt": row.attempt, "descriptor": row.descriptor,
-                    "state": row.state, "place": row.place});
-                output::data(&value.to_string());
-            } else {
-                let line = format!("{}  {:<22} {:<36} {}", row.attempt, row.state, row.descriptor, row.place);
-                output::data(line.trim_end());
-            }
+            output::data(&if self.json { row.value().to_string() } else { row.line() });
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -55,6 +85,7 @@ fn local(config: &Config) -> anyhow::Result<Vec<Row>> {
         return Ok(rows);
     }
     let state = StateDir::open(&config.state_dir)?;
+    let ours = !Sole::was_claimed(state.root()); // the attempts of an agent have clients elsewhere
     for attempt in state.attempts()? {
         let accepted = state.accepted(attempt).ok();
         let descriptor = accepted.as_ref().map_or_else(String::new, |accepted| {
@@ -68,8 +99,23 @@ fn local(config: &Config) -> anyhow::Result<Vec<Row>> {
             None if !state.is_driven(attempt) => "left".to_owned(),
             None => "running".to_owned(),
         };
-        let place = if records.is_held(attempt) { "client waits" } else { "" }.to_owned();
-        rows.push(Row { attempt, descriptor, state: state_word, place });
+        let awaited = state.is_awaited(attempt);
+        // A client forgets its record when everything is in its place, and notes what is not as the worker told it.
+        let delivered = state.delivered(attempt).or(ended.filter(|_| ours && !awaited));
+        let (place, nothing) = match (records.is_held(attempt), awaited) {
+            (true, _) => ("client waits", None),
+            (false, true) => ("", Some(format!("not delivered yet: laneyard attach {attempt}"))),
+            (false, false) => ("", None),
+        };
+        let row = Row {
+            attempt,
+            descriptor,
+            state: state_word,
+            place: place.to_owned(),
+            delivered: delivered.map(|status| status.as_str().to_owned()),
+            remark: None,
+        };
+        rows.push(row.remarking(nothing.as_deref()));
     }
     Ok(rows)
 }
@@ -89,12 +135,15 @@ async fn remote(config: &Config) -> anyhow::Result<Vec<Row>> {
                 AttemptState::Interrupted { worker, .. } => ("interrupted".to_owned(), worker.to_string()),
                 AttemptState::Ended { status, worker } => (status, worker.map_or_else(String::new, |w| w.to_string())),
             };
-            Row {
+            let row = Row {
                 attempt: view.attempt,
                 descriptor: format!("{provider}:{}", view.model.unwrap_or_default()),
                 state,
                 place,
-            }
+                delivered: view.delivered.map(|delivered| delivered.status.as_str().to_owned()),
+                remark: None,
+            };
+            row.remarking(Some("no delivery reported yet"))
         })
         .collect();
     rows.sort_by_key(|row| row.attempt);

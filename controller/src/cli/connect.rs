@@ -9,6 +9,7 @@ use agent::config::Config;
 use agent::container::discover::Surroundings;
 use agent::container::image::PullPolicy;
 use agent::ids::{AttemptId, IdError, WorkerId};
+use agent::receipt::Status;
 use agent::transport::{CallError, EndpointError};
 use agent::wire::attempt::Page;
 use agent::wire::worker::WorkerFacts;
@@ -215,6 +216,14 @@ impl Connection {
     #[must_use]
     pub fn receipt_path(&self, attempt: AttemptId) -> Option<PathBuf> {
         Some(self.local.as_ref()?.worker.state().attempt_path(attempt).join("receipt.json"))
+    }
+
+    /// True if a list of attempts shows `given` anyway: the attempt's worker is in this process and said the same, and no
+    /// client before us delivered anything else.
+    #[must_use]
+    pub fn remembers(&self, attempt: AttemptId, by_worker: Option<Status>, given: Status) -> bool {
+        let Some(local) = &self.local else { return false };
+        by_worker == Some(given) && local.worker.state().delivered(attempt).is_none()
     }
 
     /// Takes over one more attempt, if this connection has a worker of its own.

@@ -5,8 +5,9 @@ mod follow;
 use std::time::Duration;
 
 use agent::ids::{AttemptId, WorkerId};
+use agent::receipt::Status;
 use agent::transport::{Call, CallError, ResponseBody, Transport};
-use agent::wire::attempt::{AttemptView, Cancel, CancelSignal, Health, Page, QueueEntry, Submit};
+use agent::wire::attempt::{AttemptView, Cancel, CancelSignal, Deliver, Health, Page, QueueEntry, Submit};
 use agent::wire::error::code;
 use agent::wire::paths;
 use agent::wire::retention::{Collect, Collected};
@@ -111,6 +112,14 @@ impl Client {
     /// See [`CallError`]; code `no-such-attempt`.
     pub async fn cancel(&self, id: AttemptId, signal: CancelSignal) -> Result<AttemptView, CallError> {
         self.repeat(|| Call::post(&paths::attempt_part(id, "cancel"), &Cancel { signal })).await
+    }
+
+    /// Tells what the caller was given; safe to repeat.
+    ///
+    /// # Errors
+    /// See [`CallError`]; code `no-such-attempt`, `no-such-route` from an older controller.
+    pub async fn delivered(&self, id: AttemptId, status: Status) -> Result<AttemptView, CallError> {
+        self.repeat(|| Call::post(&paths::attempt_part(id, "delivered"), &Deliver { status })).await
     }
 
     /// The receipt, as the worker wrote it.

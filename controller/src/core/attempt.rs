@@ -1,7 +1,7 @@
 //! One attempt as the controller knows it.
 
 use agent::ids::{Generation, WorkerId};
-use agent::wire::attempt::CancelSignal;
+use agent::wire::attempt::{CancelSignal, Delivered};
 use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -29,6 +29,8 @@ pub struct Attempt {
     pub cancel: Option<CancelRequest>,
     /// When its terminal event became durable here.
     pub ended_at: Option<OffsetDateTime>,
+    /// What its client gave to the caller.
+    pub delivered: Option<Delivered>,
 }
 
 /// A cancel that a client asked for.
@@ -70,6 +72,7 @@ impl Attempt {
             answer: None,
             cancel: None,
             ended_at: None,
+            delivered: None,
         }
     }
 

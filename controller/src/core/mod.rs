@@ -9,6 +9,7 @@ pub mod worker;
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent::ids::{AttemptId, Generation, WorkerId};
+use agent::wire::attempt::Delivered;
 
 use self::attempt::{Attempt, CancelRequest, State};
 use self::worker::Worker;
@@ -141,6 +142,10 @@ impl Core {
                 attempt.cancel = Some(CancelRequest { signal: *signal, seq, unstarted });
             }),
             Event::Ended { attempt, status } => self.end(entry, *attempt, status),
+            Event::Delivered { attempt, status } => {
+                let delivered = Delivered { status: *status, at: entry.at };
+                self.change(*attempt, |attempt| attempt.delivered = Some(delivered));
+            }
             Event::Released { attempt, done } => self.release(*attempt, *done),
             Event::Forgotten { attempt } => self.forget(*attempt),
         }

@@ -25,6 +25,7 @@ impl Core {
             state: self.state_view(id, attempt),
             last_seq: attempt.last_seq,
             cancel: attempt.cancel.as_ref().map(|cancel| cancel.signal),
+            delivered: attempt.delivered,
         })
     }
 

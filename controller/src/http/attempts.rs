@@ -2,7 +2,7 @@
 
 use agent::event::EventBody;
 use agent::ids::AttemptId;
-use agent::wire::attempt::{AttemptView, Cancel, Page, QueueEntry, Submit};
+use agent::wire::attempt::{AttemptView, Cancel, Deliver, Page, QueueEntry, Submit};
 use agent::wire::error::code;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
@@ -18,6 +18,7 @@ use super::App;
 use super::auth::Principal;
 use super::error::{ApiError, full};
 use super::request::{Body, Id, Paging, Params};
+use super::results::own;
 use super::snapshots::depot;
 use crate::core::attempt::State as Phase;
 use crate::event::Order;
@@ -126,6 +127,21 @@ pub(super) async fn cancel(
         world.core.view(id).ok_or(Refused::NoSuchAttempt(id))
     });
     Ok((StatusCode::ACCEPTED, Json(view.await??)))
+}
+
+/// What the caller got is told by whoever submitted the attempt; to others it does not exist.
+pub(super) async fn delivered(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Id(id): Id<AttemptId>,
+    Body(Deliver { status }): Body<Deliver>,
+) -> Result<Json<AttemptView>, ApiError> {
+    own(&app, &principal, id).await?;
+    let view = app.supervisor.ask(move |world, effects, now| {
+        client::on_delivered(world, effects, now, id, status)?;
+        world.core.view(id).ok_or(Refused::NoSuchAttempt(id))
+    });
+    Ok(Json(view.await??))
 }
 
 /// What an ended attempt left.

@@ -69,6 +69,7 @@ pub fn router(app: App, auth: Auth) -> Router {
         .add(SUBMIT, "/v1/attempts/{id}/cancel", post(attempts::cancel))
         .add(SUBMIT, "/v1/attempts/{id}/receipt", get(attempts::receipt))
         .add(SUBMIT, "/v1/attempts/{id}/answer", get(attempts::answer))
+        .add(SUBMIT, "/v1/attempts/{id}/delivered", post(attempts::delivered))
         .add(SUBMIT, "/v1/attempts/{id}/result", get(results::show))
         .add(SUBMIT, "/v1/attempts/{id}/result/offer", get(results::offered))
         .add(SUBMIT, "/v1/attempts/{id}/result/pack", post(results::pack).get(results::download))

@@ -83,7 +83,7 @@ pub(super) async fn kept(
 }
 
 /// A result belongs to whoever submitted its attempt; to others it does not exist.
-async fn own(app: &App, principal: &Principal, id: AttemptId) -> Result<(), ApiError> {
+pub(super) async fn own(app: &App, principal: &Principal, id: AttemptId) -> Result<(), ApiError> {
     let submitter =
         app.supervisor.ask(move |world, _, _| world.core.attempt(id).map(|known| known.submitter().to_owned()));
     match submitter.await? {

@@ -3,6 +3,7 @@
 use agent::assignment::Assignment;
 use agent::event::{Event as Told, EventBody};
 use agent::ids::{AttemptId, WorkerId};
+use agent::receipt::Status;
 use agent::wire::attempt::CancelSignal;
 use agent::wire::worker::WorkerView;
 use serde_json::Value;
@@ -55,6 +56,24 @@ pub fn on_cancel(
         withdraw(world, effects, now, id, Withdrawal::Cancelled);
     } else {
         end_if_cancelled(world, effects, now, id);
+    }
+    Ok(())
+}
+
+/// A client tells what it gave to its caller. The newest word counts: who finishes a lane for a killed client says it anew.
+///
+/// # Errors
+/// The attempt is unknown.
+pub fn on_delivered(
+    world: &mut World,
+    effects: &mut Effects,
+    now: Now,
+    id: AttemptId,
+    status: Status,
+) -> Result<(), Refused> {
+    let attempt = world.core.attempt(id).ok_or(Refused::NoSuchAttempt(id))?;
+    if attempt.delivered.is_none_or(|known| known.status != status) {
+        commit(world, effects, now, Event::Delivered { attempt: id, status });
     }
     Ok(())
 }

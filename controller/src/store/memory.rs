@@ -11,7 +11,7 @@ use agent::ids::AttemptId;
 use agent::link::Runner;
 
 use super::StoreError;
-use crate::event::Entry;
+use crate::event::{Entry, Event as Happened};
 use crate::reactor::Effects;
 
 /// Events read at a time from a log whose lines may be large.
@@ -48,6 +48,12 @@ impl Memory {
     }
 
     pub(super) fn commit(&self, effects: &Effects) {
+        for entry in &effects.journal {
+            // This process ends soon; the worker's files stay.
+            if let Happened::Delivered { attempt, status } = &entry.event {
+                self.runner.delivered(*attempt, *status);
+            }
+        }
         let mut kept = self.kept();
         kept.journal.extend(effects.journal.iter().cloned());
         for (id, assignment) in &effects.assignments {

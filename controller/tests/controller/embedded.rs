@@ -3,6 +3,7 @@
 use agent::event::EventBody;
 use agent::ids::{AttemptId, Generation};
 use agent::link::Refusal;
+use agent::receipt::Status;
 use agent::wire::attempt::{AttemptState, CancelSignal};
 use agent::wire::error::code;
 use controller::client::Told;
@@ -41,7 +42,14 @@ async fn an_attempt_goes_from_submission_to_receipt_and_answer() {
     worker.until(|heard| *heard == Heard::Release(id)).await;
     assert_eq!(read(client.answer(id).await.unwrap()).await, b"the answer", "also after the release");
     assert_eq!(texts(&drain(client.follow(id, 0)).await), ["one"]);
+    // Of another end that the caller was given, the worker hears: this process keeps nothing.
+    for _ in 0..2 {
+        let view = client.delivered(id, Status::ChildFailed).await.unwrap();
+        assert_eq!(view.delivered.unwrap().status, Status::ChildFailed);
+    }
+    assert_eq!(worker.heard().last(), Some(&Heard::Delivered(id, Status::ChildFailed)));
     here.finish().await;
+    assert_eq!(worker.heard().iter().filter(|heard| matches!(heard, Heard::Delivered(..))).count(), 1);
     assert_eq!(worker.offers(id), 1);
 }
 

@@ -131,6 +131,12 @@ async fn real_answers_are_what_the_served_document_says() {
     api.ask("GET", "/v1/attempts/{id}", &format!("/v1/attempts/{}", AttemptId::generate()), None).await;
     let cancel = serde_json::json!({"signal": "SIGINT"});
     api.ask("POST", "/v1/attempts/{id}/cancel", &format!("{one}/cancel"), Some(cancel)).await;
+    for status in agent::receipt::Status::ALL {
+        let told = json_of(&agent::wire::attempt::Deliver { status: *status });
+        let view = api.ask("POST", "/v1/attempts/{id}/delivered", &format!("{one}/delivered"), told).await;
+        assert_eq!(view["delivered"]["status"], status.as_str());
+    }
+    api.ask("POST", "/v1/attempts/{id}/delivered", &format!("{one}/delivered"), Some(Value::Null)).await;
     api.ask("POST", "/v1/workers/{id}/drain", "/v1/workers/w1/drain", Some(Value::Null)).await;
     api.ask("GET", "/v1/workers", "/v1/workers", None).await;
     worker.end(id, "cancelled", None);

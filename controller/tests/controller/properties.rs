@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use agent::event::{Event, EventBody, Phase};
 use agent::ids::{AttemptId, Generation, WorkerId};
+use agent::receipt::Status;
 use agent::wire::attempt::CancelSignal;
 use agent::wire::worker::{Held, LeaseRef, Refuse, Register, Report, WorkerFacts};
 use controller::core::attempt::State;
 use controller::core::worker::Order as Command;
 use controller::core::{Core, replay};
-use controller::event::{Entry, Order};
+use controller::event::{Entry, Event as Happened, Order};
 use controller::reactor::client::Steer;
 use controller::reactor::{Effects, Liveness, Now, Timing, World, client, lease, retain, tick, worker};
 use controller::store::compact::overtaken;
@@ -102,6 +103,7 @@ impl Sim {
         let machine = usize::from(a) % self.machines.len();
         match kind {
             0 => self.submit(b),
+            1 if b < 60 => self.told(a, b),
             1 => self.cancel(a),
             2 => self.register(machine),
             3 => self.machines[machine].session = None,
@@ -154,6 +156,19 @@ impl Sim {
         self.decide(|world, effects, now| {
             client::on_cancel(world, effects, now, id, CancelSignal::Interrupt, Some(receipt)).unwrap();
         });
+    }
+
+    /// A client says what it delivered, at any time, and again.
+    fn told(&mut self, choice: u8, word: u8) {
+        let Some(id) = self.attempts.get(usize::from(choice) % self.attempts.len().max(1)).copied() else { return };
+        let status = Status::ALL[usize::from(word) % Status::ALL.len()];
+        let of_it = |entry: &&Entry| matches!(entry.event, Happened::Delivered { attempt, .. } if attempt == id);
+        let before = self.journal.iter().filter(of_it).count();
+        for _ in 0..2 {
+            self.decide(|world, effects, now| client::on_delivered(world, effects, now, id, status)).unwrap();
+        }
+        assert!(self.journal.iter().filter(of_it).count() <= before + 1, "the same again is no entry");
+        assert_eq!(self.world.core.attempt(id).unwrap().delivered.unwrap().status, status);
     }
 
     fn held(&self, machine: usize) -> Vec<Held> {

@@ -9,6 +9,7 @@ use agent::event::{EventBody, Phase};
 use agent::eventlog::EventLog;
 use agent::ids::{AttemptId, Generation};
 use agent::link::{Refusal, Runner};
+use agent::receipt::Status;
 use agent::wire::attempt::CancelSignal;
 use agent::wire::worker::{Held, WorkerFacts};
 use futures_util::future::BoxFuture;
@@ -21,6 +22,7 @@ pub(crate) enum Heard {
     Offer(AttemptId, Generation),
     Cancel(AttemptId, CancelSignal),
     Release(AttemptId),
+    Delivered(AttemptId, Status),
 }
 
 pub(crate) struct Scripted {
@@ -140,6 +142,10 @@ impl Runner for Scripted {
     fn release(&self, attempt: AttemptId) {
         self.held().remove(&attempt);
         self.hear(Heard::Release(attempt));
+    }
+
+    fn delivered(&self, attempt: AttemptId, status: Status) {
+        self.hear(Heard::Delivered(attempt, status));
     }
 
     fn attempts(&self) -> Vec<Held> {

@@ -235,3 +235,37 @@ fn everyday_commands_apply_the_rules_from_time_to_time_in_the_background() {
     let attached = desk.run("laneyard", &format!("attach {id} {NO_ENGINE}"));
     assert_eq!(attached.code(), 124, "its receipt stays: {}", attached.err());
 }
+
+#[test]
+fn a_list_says_what_the_caller_was_given_and_what_waits_for_a_client_that_is_gone() {
+    let desk = Desk::new();
+    let id = ended(&desk);
+    let listed = || {
+        let text = desk.run("laneyard", "attempts --state-dir state").out().trim_end().to_owned();
+        let value = desk.run("laneyard", "attempts --json --state-dir state").out();
+        (text, serde_json::from_str::<Value>(&value).unwrap())
+    };
+    let (text, value) = listed();
+    assert!(text.contains("  timed-out  ") && !text.contains(';'), "{text}");
+    assert_eq!((&value["state"], &value["delivered"]), (&json!("timed-out"), &json!("timed-out")));
+
+    // As a client leaves it that died; this one's, nobody can finish in the background.
+    let record = desk.path(&format!("state/clients/{id}.json"));
+    std::fs::write(&record, "").unwrap();
+    let (text, value) = listed();
+    assert!(text.ends_with(&format!("not delivered yet: laneyard attach {id}")), "{text}");
+    assert_eq!((&value["state"], &value["delivered"]), (&json!("timed-out"), &Value::Null));
+    std::fs::remove_file(record).unwrap();
+
+    // As after an answer that could not be written.
+    let state = agent::attempt::directory::StateDir::open(&desk.path("state")).unwrap();
+    state.note_delivered(id.parse().unwrap(), agent::receipt::Status::ChildFailed).unwrap();
+    let (text, value) = listed();
+    assert!(text.contains("  child-failed  ") && text.ends_with("the worker ended it as timed-out"), "{text}");
+    assert_eq!((&value["state"], &value["delivered"]), (&json!("timed-out"), &json!("child-failed")));
+
+    // In the state directory of an agent, clients are elsewhere: nothing is claimed of them.
+    std::fs::remove_file(desk.path(&format!("state/attempts/{id}/delivered"))).unwrap();
+    std::fs::write(desk.path("state/agent.lock"), "").unwrap();
+    assert_eq!(listed().1["delivered"], Value::Null);
+}

@@ -82,6 +82,25 @@ fn a_lane_whose_program_is_killed_in_mid_answer_goes_on_alone() {
 }
 
 #[test]
+fn an_answer_that_has_no_place_any_more_is_listed_as_the_failure_that_it_was_for_its_caller() {
+    let world = World::on(Engine::Docker);
+    let mut running = world.lane(Cli::Claude).step(json!({"text": "has no place", "hold": "gate"})).start();
+    running.until_asked();
+    let attempt = running.attempt();
+    running.signal(Signal::SIGKILL);
+    let killed = running.wait_killed();
+    std::fs::remove_file(world.path("lanes/1/out.md")).unwrap();
+    world.model.release("gate");
+    let attached = world.run(["attach", &attempt]);
+    assert_eq!(attached.status.code(), Some(70), "{attached:?}");
+    assert_eq!(killed.again().status(), "child-failed");
+    let listed = world.run(["attempts", "--json"]).stdout;
+    let listed: serde_json::Value = serde_json::from_slice(&listed).unwrap();
+    assert_eq!((&listed["state"], &listed["delivered"]), (&json!("complete"), &json!("child-failed")), "{listed}");
+    world.assert_nothing_left();
+}
+
+#[test]
 fn a_container_that_ended_while_nobody_looked_is_read_all_the_same() {
     let world = World::on(Engine::Docker);
     let mut running = world.lane(Cli::Claude).step(json!({"text": "unattended", "hold": "gate"})).start();

@@ -11,6 +11,7 @@ pub mod home; // a result into the caller's worktree
 pub mod lane; // the controller as a lane sees it
 pub mod options; // flags
 pub mod plan;
+pub mod report; // what the caller got, to the controller
 pub mod reserve; // the paths
 pub mod signals; // SIGINT and SIGTERM
 pub mod travel; // the working directory to the controller
@@ -24,7 +25,7 @@ use agent::config::{Config, Environment, WorktreeWay};
 use agent::descriptor::Contract;
 use agent::driver::{STRICT_EVIDENCE, strict_reason};
 use agent::progress::{Reporter, State, system_tokens};
-use agent::receipt::{Receipt, ReceiptError, Status, launcher_evidence};
+use agent::receipt::{Receipt, ReceiptError, Status, launcher_evidence, status_of};
 use agent::wire::attempt::Submit;
 use agent::wire::error::code::STORAGE_FULL;
 use time::OffsetDateTime;
@@ -32,6 +33,7 @@ use time::OffsetDateTime;
 use self::deliver::{Failure, Settled, Shut, deliver, launcher_failure, settle, unseen};
 use self::drive::{OnLost, Unseen, drive};
 use self::options::{Options, UsageError};
+use self::report::report;
 use self::reserve::{Reservation, canonical};
 use self::signals::Latch;
 use super::connect::{self, Adoption, Connection};
@@ -347,19 +349,26 @@ impl Checked {
         self.talk.say(&format!("attempt {attempt}; after a crash: laneyard attach {attempt}"));
         match drive(lane, attempt, latch, progress, (self.talk, self.options.own.on_lost)).await {
             Ok(ended) => {
+                let by_worker = status_of(&ended.receipt);
                 let ended = match &self.worktree() {
                     Some(worktree) => {
                         home::settle(&self.config, connection.client(), attempt, worktree, ended, self.talk).await?
                     }
                     None => ended,
                 };
-                Ok(deliver(lane, attempt, ended, files).await?)
+                let settled = deliver(lane, attempt, ended, files).await?;
+                report(connection, attempt, by_worker, &settled).await;
+                Ok(settled)
             }
             Err(Unseen::Call(error)) if error.is_of_credential() => Err(Shut { attempt, reason: chain(&error) }.into()),
             Err(error) => {
                 tracing::error!(%attempt, error = %chain(&error), "the attempt's end was not seen");
                 let failed = unseen(&self.assignment, &error, latch);
-                Ok(settle(failed.to_value(), files.0, files.1))
+                let settled = settle(failed.to_value(), files.0, files.1);
+                if matches!(error, Unseen::Lost(_)) {
+                    report(connection, attempt, None, &settled).await; // the controller is there, the worker is not
+                }
+                Ok(settled)
             }
         }
     }
