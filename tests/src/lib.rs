@@ -4,6 +4,7 @@
 
 pub mod fake_model; // the model behind real provider CLIs
 pub mod hosts; // several hosts on one machine
+pub mod noise; // bytes that stay large
 pub mod redact; // stable times, paths and ids
 pub mod until; // waiting with a deadline
 pub mod world; // directories, engines and the real program

@@ -1,11 +1,10 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
+use agent::snapshot::SnapshotError;
 use agent::snapshot::result::{Finding, Outcome, apply, export};
 
-use agent::snapshot::SnapshotError;
-
-use crate::world::{World, at, executable, git, metadata, names, tree, uglify, write};
+use crate::world::{World, at, changed, executable, git, metadata, names, tree, uglify, write};
 
 fn change_everything(dir: &Path) {
     write(dir, b"README", b"changed\n");
@@ -36,8 +35,7 @@ async fn every_kind_of_change_arrives_and_git_is_not_touched() {
     let user = world.repository("user");
     uglify(&user);
     std::fs::set_permissions(user.join("README"), std::fs::Permissions::from_mode(0o600)).unwrap();
-    let taken = world.take(&user).await;
-    let lane = world.lane(&taken, "lane").await;
+    let (taken, lane) = world.begin(&user).await;
     change_everything(&lane.worktree.root);
     let expected = tree(&lane.worktree.root);
     let before = metadata(&user.join(".git"));
@@ -55,16 +53,14 @@ async fn every_kind_of_change_arrives_and_git_is_not_touched() {
     };
     assert!(files(tree(&patched)) == files(expected.clone()), "the patch says something else");
 
-    let outcome = apply(&world.client, &user, &taken.snapshot, &result).await.unwrap();
-    assert!(matches!(&outcome, Outcome::Applied { paths } if *paths == result.changes.len()), "{outcome:?}");
+    world.applies(&user, &taken, &result, result.changes.len()).await;
     let found = tree(&user);
     assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
     assert!(found == expected);
     assert!(metadata(&user.join(".git")) == before);
     assert_eq!(user.join("README").metadata().unwrap().permissions().mode() & 0o777, 0o600);
 
-    let again = apply(&world.client, &user, &taken.snapshot, &result).await.unwrap();
-    assert!(matches!(again, Outcome::Applied { paths: 0 }), "{again:?}");
+    world.applies(&user, &taken, &result, 0).await;
 }
 
 #[tokio::test]
@@ -72,8 +68,7 @@ async fn if_anything_moved_nothing_is_written() {
     let world = World::new();
     let user = world.repository("user");
     uglify(&user);
-    let taken = world.take(&user).await;
-    let lane = world.lane(&taken, "lane").await;
+    let (taken, lane) = world.begin(&user).await;
     change_everything(&lane.worktree.root);
     let result = world.result(&taken, &lane).await;
 
@@ -97,8 +92,7 @@ async fn an_ignored_file_in_the_way_is_never_overwritten() {
     let world = World::new();
     let user = world.repository("user");
     write(&user, b".gitignore", b"secret\n");
-    let taken = world.take(&user).await;
-    let lane = world.lane(&taken, "lane").await;
+    let (taken, lane) = world.begin(&user).await;
     write(&lane.worktree.root, b".gitignore", b"");
     write(&lane.worktree.root, b"secret", b"theirs\n");
     write(&lane.worktree.root, b"zzz", b"last\n");
@@ -114,8 +108,7 @@ async fn an_ignored_file_in_the_way_is_never_overwritten() {
 async fn what_leads_elsewhere_is_refused_and_named() {
     let world = World::new();
     let user = world.repository("user");
-    let taken = world.take(&user).await;
-    let lane = world.lane(&taken, "lane").await;
+    let (taken, lane) = world.begin(&user).await;
     let root = &lane.worktree.root;
     symlink("../../victim", root.join("up")).unwrap();
     symlink("/etc/passwd", root.join("absolute")).unwrap();
@@ -149,8 +142,7 @@ async fn what_leads_elsewhere_is_refused_and_named() {
 async fn a_lanes_own_git_directory_and_repositories_do_not_matter() {
     let world = World::new();
     let user = world.repository("user");
-    let taken = world.take(&user).await;
-    let lane = world.lane(&taken, "lane").await;
+    let (taken, lane) = world.begin(&user).await;
     let root = &lane.worktree.root;
     let trap = world.path("trap");
     git(root, &["config", "core.fsmonitor", &format!("touch {}", trap.display())]);
@@ -165,10 +157,9 @@ async fn a_lanes_own_git_directory_and_repositories_do_not_matter() {
     git(&root.join("own"), &["commit", "-q", "-m", "own"]);
     std::fs::remove_dir_all(root.join(".git/objects")).unwrap();
     let result = world.result(&taken, &lane).await;
-    assert_eq!(names(result.changes.iter().map(|change| &change.path)), ["new", "own/file"]);
+    assert_eq!(changed(&result), ["new", "own/file"]);
     assert!(!trap.exists());
-    let outcome = apply(&world.client, &user, &taken.snapshot, &result).await.unwrap();
-    assert!(matches!(outcome, Outcome::Applied { paths: 2 }), "{outcome:?}");
+    world.applies(&user, &taken, &result, 2).await;
     assert!(!user.join("own/.git").exists());
 }
 
@@ -202,8 +193,7 @@ async fn a_result_goes_only_to_the_repository_it_came_from() {
 async fn a_directory_that_became_a_link_is_not_followed() {
     let world = World::new();
     let user = world.repository("user");
-    let taken = world.take(&user).await;
-    let lane = world.lane(&taken, "lane").await;
+    let (taken, lane) = world.begin(&user).await;
     write(&lane.worktree.root, b"src/main.c", b"changed\n");
     let result = world.result(&taken, &lane).await;
     let outside = world.path("outside");

@@ -27,8 +27,7 @@ async fn killed_at_any_moment_every_file_is_old_or_every_file_is_new() {
     for n in 0..400 {
         write(&user, format!("d{}/f{n}", n % 7).as_bytes(), format!("{n}\n").as_bytes());
     }
-    let taken = world.take(&user).await;
-    let lane = world.lane(&taken, "lane").await;
+    let (taken, lane) = world.begin(&user).await;
     for n in 0..400 {
         let path = format!("d{}/f{n}", n % 7);
         match n % 4 {

@@ -6,7 +6,7 @@ use std::path::Path;
 use agent::snapshot::Unseen;
 use agent::snapshot::result::{DirectoryChange, Finding, Outcome, apply};
 
-use crate::world::{World, git, metadata, names, tree, write};
+use crate::world::{World, changed, git, metadata, names, tree, write};
 
 fn fifo(dir: &Path, name: &str) {
     nix::unistd::mkfifo(&dir.join(name), nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
@@ -56,15 +56,14 @@ async fn what_a_lane_leaves_that_cannot_come_home_is_named() {
     let world = World::new();
     let user = world.repository("user");
     write(&user, b".gitignore", b"*.log\nbuild/\n");
-    let taken = world.take(&user).await;
-    let lane = world.lane(&taken, "lane").await;
+    let (taken, lane) = world.begin(&user).await;
     write(&lane.worktree.root, b"src/new.c", b"int new;\n");
     write(&lane.worktree.root, b"src/trace.log", b"long work\n");
     write(&lane.worktree.root, b"build/out/a.o", b"object\n");
     write(&lane.worktree.root, b"build/out/b.o", b"object\n");
     fifo(&lane.worktree.root, "pipe");
     let result = world.result(&taken, &lane).await;
-    assert_eq!(names(result.changes.iter().map(|change| &change.path)), ["src/new.c"]);
+    assert_eq!(changed(&result), ["src/new.c"]);
     assert_eq!((result.ignored.paths, result.ignored.in_all), (vec!["build/".to_owned(), "src/trace.log".into()], 2));
     let pipe = Finding::Special { path: "pipe".to_owned().try_into().unwrap() };
     assert!(!pipe.refuses());
@@ -76,8 +75,7 @@ async fn the_names_of_what_is_ignored_are_bounded_and_counted() {
     let world = World::new();
     let user = world.repository("user");
     write(&user, b".gitignore", b"*.log\n");
-    let taken = world.take(&user).await;
-    let lane = world.lane(&taken, "lane").await;
+    let (taken, lane) = world.begin(&user).await;
     for number in 0..250 {
         write(&lane.worktree.root, format!("{number:03}.log").as_bytes(), b"x\n");
     }
@@ -94,8 +92,7 @@ async fn empty_directories_are_changes_too() {
     for dir in ["stays", "goes", "filled"] {
         std::fs::create_dir(user.join(dir)).unwrap();
     }
-    let taken = world.take(&user).await;
-    let lane = world.lane(&taken, "lane").await;
+    let (taken, lane) = world.begin(&user).await;
     let root = &lane.worktree.root;
     std::fs::remove_dir(root.join("goes")).unwrap();
     write(root, b"filled/file", b"now\n");
@@ -128,8 +125,7 @@ async fn the_empty_directory_that_claude_makes_for_itself_stays_away_and_moves_n
     assert_eq!(empty, ["other/.claude/.cc-writes"], "only the one in the working directory is claude's");
     // The caller's own claude makes one while the lane runs.
     std::fs::create_dir_all(user.join("src/.claude/.cc-writes")).unwrap();
-    let outcome = apply(&world.client, &user, &taken.snapshot, &result).await.unwrap();
-    assert!(matches!(outcome, Outcome::Applied { paths: 1 }), "{outcome:?}");
+    world.applies(&user, &taken, &result, 1).await;
     assert!(user.join("src/.claude/.cc-writes").is_dir(), "it is the caller's");
 }
 
@@ -162,9 +158,8 @@ async fn a_sparse_checkout_with_a_split_index_travels_and_comes_back() {
     write(&lane.worktree.root, b"src/1.c", b"int lane;\n");
     write(&lane.worktree.root, b"big/1", b"by the lane\n");
     let result = world.result(&taken, &lane).await;
-    assert_eq!(names(result.changes.iter().map(|change| &change.path)), ["big/1", "src/1.c"]);
-    let outcome = apply(&world.client, &user, &taken.snapshot, &result).await.unwrap();
-    assert!(matches!(outcome, Outcome::Applied { paths: 2 }), "{outcome:?}");
+    assert_eq!(changed(&result), ["big/1", "src/1.c"]);
+    world.applies(&user, &taken, &result, 2).await;
     assert_eq!(std::fs::read(user.join("src/1.c")).unwrap(), b"int lane;\n");
     assert_eq!(std::fs::read(user.join("big/1")).unwrap(), b"by the lane\n");
 }
@@ -210,7 +205,7 @@ async fn a_split_index_hides_neither_an_emptied_directory_nor_a_changed_file() {
     std::fs::remove_dir(lane.worktree.root.join("gone/inner")).unwrap();
     write(&lane.worktree.root, b"README", b"by the lane\n");
     let result = world.result(&taken, &lane).await;
-    assert_eq!(names(result.changes.iter().map(|change| &change.path)), ["README"]);
+    assert_eq!(changed(&result), ["README"]);
     let outcome = apply(&world.client, &user, &taken.snapshot, &result).await.unwrap();
     assert!(matches!(outcome, Outcome::Applied { .. }), "{outcome:?}");
     assert_eq!(std::fs::read(user.join("README")).unwrap(), b"by the lane\n");
@@ -220,23 +215,15 @@ async fn a_split_index_hides_neither_an_emptied_directory_nor_a_changed_file() {
 #[tokio::test]
 async fn a_result_comes_home_to_a_sha256_repository() {
     let world = World::new();
-    let user = world.path("user");
-    std::fs::create_dir(&user).unwrap();
-    git(&user, &["init", "-q", "-b", "main", "--object-format=sha256"]);
-    write(&user, b"README", b"hello\n");
-    write(&user, b"gone", b"gone\n");
-    git(&user, &["add", "-A"]);
-    git(&user, &["commit", "-q", "-m", "first"]);
-    let taken = world.take(&user).await;
-    let lane = world.lane(&taken, "lane").await;
+    let user = world.repository_as("user", &["--object-format=sha256"]);
+    let (taken, lane) = world.begin(&user).await;
     assert_eq!(git(&lane.worktree.root, &["log", "--format=%s"]), "first\n");
     write(&lane.worktree.root, b"README", b"by the lane\n");
-    std::fs::remove_file(lane.worktree.root.join("gone")).unwrap();
+    std::fs::remove_file(lane.worktree.root.join("src/main.c")).unwrap();
     let result = world.result(&taken, &lane).await;
     let patch = agent::snapshot::result::export(&taken.lease, &taken.snapshot, &result).await.unwrap();
     assert!(String::from_utf8_lossy(&patch).contains("+by the lane"));
-    let outcome = apply(&world.client, &user, &taken.snapshot, &result).await.unwrap();
-    assert!(matches!(outcome, Outcome::Applied { paths: 2 }), "{outcome:?}");
+    world.applies(&user, &taken, &result, 2).await;
     assert_eq!(std::fs::read(user.join("README")).unwrap(), b"by the lane\n");
-    assert!(!user.join("gone").exists());
+    assert!(!user.join("src/main.c").exists());
 }

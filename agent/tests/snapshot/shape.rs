@@ -1,7 +1,6 @@
-use agent::snapshot::result::{Outcome, apply};
 use agent::snapshot::{LfsPolicy, Options, SnapshotError, Unseen, take};
 
-use crate::world::{World, age, git, metadata, names, tree, uglify, write};
+use crate::world::{World, age, changed, git, metadata, names, tree, uglify, write};
 
 #[tokio::test]
 async fn nothing_of_the_users_git_directory_changes() {
@@ -119,9 +118,8 @@ async fn populated_submodules_travel_and_others_are_named() {
     std::fs::remove_file(lane.worktree.root.join("lib/untracked")).unwrap();
     write(&lane.worktree.root, b"fresh/file", b"by the lane too\n");
     let result = world.result(&taken, &lane).await;
-    assert_eq!(names(result.changes.iter().map(|change| &change.path)), ["fresh/file", "lib/README", "lib/untracked"]);
-    let outcome = agent::snapshot::result::apply(&world.client, &user, &taken.snapshot, &result).await.unwrap();
-    assert!(matches!(outcome, agent::snapshot::result::Outcome::Applied { paths: 3 }), "{outcome:?}");
+    assert_eq!(changed(&result), ["fresh/file", "lib/README", "lib/untracked"]);
+    world.applies(&user, &taken, &result, 3).await;
     assert_eq!(std::fs::read(user.join("lib/README")).unwrap(), b"by the lane\n");
     assert!(user.join("lib/.git").exists());
 }
@@ -147,7 +145,7 @@ async fn only_the_cone_is_on_the_lanes_disk() {
         assert_eq!(git(&lane.worktree.root, &["status", "--porcelain"]), "");
         write(&lane.worktree.root, b"src/new", b"new\n");
         let result = world.result(&taken, &lane).await;
-        assert_eq!(names(result.changes.iter().map(|change| &change.path)), ["src/new"]);
+        assert_eq!(changed(&result), ["src/new"]);
     }
 }
 
@@ -161,16 +159,14 @@ async fn what_a_lane_writes_outside_the_cone_arrives() {
         git(&user, &["add", "-A"]);
         git(&user, &["commit", "-q", "-m", "big"]);
         git(&user, &["sparse-checkout", "set", sparse_index, "src"]);
-        let taken = world.take(&user).await;
-        let lane = world.lane(&taken, "lane").await;
+        let (taken, lane) = world.begin(&user).await;
         write(&lane.worktree.root, b"big/one", b"by the lane\n");
         write(&lane.worktree.root, b"big/new", b"new\n");
         write(&lane.worktree.root, b"big/ignored", b"nobody asked\n");
         let result = world.result(&taken, &lane).await;
-        assert_eq!(names(result.changes.iter().map(|change| &change.path)), ["big/new", "big/one"]);
+        assert_eq!(changed(&result), ["big/new", "big/one"]);
         for paths in [2, 0] {
-            let outcome = apply(&world.client, &user, &taken.snapshot, &result).await.unwrap();
-            assert!(matches!(outcome, Outcome::Applied { paths: found } if found == paths), "{outcome:?}");
+            world.applies(&user, &taken, &result, paths).await;
         }
         assert_eq!(std::fs::read(user.join("big/one")).unwrap(), b"by the lane\n");
         assert_eq!(git(&user, &["status", "--porcelain"]), " M big/one\n?? big/new\n");
@@ -249,14 +245,11 @@ async fn files_that_never_stop_changing_are_named() {
 #[tokio::test]
 async fn sha256_repositories_travel_too() {
     let world = World::new();
-    let user = world.path("user");
-    std::fs::create_dir(&user).unwrap();
-    git(&user, &["init", "-q", "-b", "main", "--object-format=sha256"]);
+    let user = world.repository_as("user", &["--object-format=sha256"]);
     uglify(&user);
     git(&user, &["add", "-A"]);
-    git(&user, &["commit", "-q", "-m", "first"]);
+    git(&user, &["commit", "-q", "-m", "second"]);
     write(&user, b"more", b"more\n");
-    let taken = world.take(&user).await;
-    let lane = world.lane(&taken, "lane").await;
+    let (_, lane) = world.begin(&user).await;
     assert!(tree(&lane.worktree.root) == tree(&user));
 }

@@ -61,8 +61,7 @@ async fn history_and_the_base_branch_are_there_and_the_second_transfer_is_small(
     write(&user, b"topic", b"topic\n");
     git(&user, &["add", "-A"]);
     git(&user, &["commit", "-q", "-m", "topic"]);
-    let taken = world.take(&user).await;
-    let lane = world.lane(&taken, "lane").await;
+    let (_, lane) = world.begin(&user).await;
     let root = &lane.worktree.root;
     assert_eq!(git(root, &["log", "--format=%s", "--all"]), git(&user, &["log", "--format=%s", "--all"]));
     assert_eq!(git(root, &["diff", "--stat", "main...HEAD"]), git(&user, &["diff", "--stat", "main...HEAD"]));

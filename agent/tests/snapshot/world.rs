@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use agent::snapshot::result::{self, ResultTree};
+use agent::snapshot::result::{self, Outcome, ResultTree};
 use agent::snapshot::{Cache, History, Lease, Options, Place, Snapshot, Taken, Worktree, materialize, take, transfer};
 use agent::worktree::git::Git;
 
@@ -32,9 +32,14 @@ impl World {
 
     /// A repository with one commit on `main`.
     pub(crate) fn repository(&self, name: &str) -> PathBuf {
+        self.repository_as(name, &[])
+    }
+
+    /// The same, made with these words.
+    pub(crate) fn repository_as(&self, name: &str, words: &[&str]) -> PathBuf {
         let path = self.path(name);
         std::fs::create_dir_all(&path).unwrap();
-        git(&path, &["init", "-q", "-b", "main"]);
+        git(&path, &[&["init", "-q", "-b", "main"], words].concat());
         write(&path, b"README", b"hello\n");
         write(&path, b"src/main.c", b"int main;\n");
         git(&path, &["add", "-A"]);
@@ -55,6 +60,19 @@ impl World {
         let place = Place { work_tree: self.path(name), private: self.path(&format!("{name}.private")), owner: None };
         let worktree = materialize(&lease, &snapshot, &place).await.unwrap();
         Lane { lease, snapshot, worktree }
+    }
+
+    /// A snapshot, and a lane that starts from it.
+    pub(crate) async fn begin(&self, dir: &Path) -> (Taken, Lane) {
+        let taken = self.take(dir).await;
+        let lane = self.lane(&taken, "lane").await;
+        (taken, lane)
+    }
+
+    /// Applies a result that changes so many paths of `dir`.
+    pub(crate) async fn applies(&self, dir: &Path, taken: &Taken, result: &ResultTree, paths: usize) {
+        let outcome = result::apply(&self.client, dir, &taken.snapshot, result).await.unwrap();
+        assert!(matches!(outcome, Outcome::Applied { paths: found } if found == paths), "{outcome:?}, not {paths}");
     }
 
     /// Collects on the worker and brings the result back.
@@ -191,6 +209,11 @@ pub(crate) fn metadata(git_dir: &Path) -> BTreeMap<PathBuf, (Vec<u8>, i64, i64)>
         }
     }
     all
+}
+
+/// Paths that a result changes.
+pub(crate) fn changed(result: &ResultTree) -> Vec<String> {
+    names(result.changes.iter().map(|change| &change.path))
 }
 
 pub(crate) fn names<T: ToString>(items: impl IntoIterator<Item = T>) -> Vec<String> {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use tests::noise::noise;
 use tests::until::until;
 use tests::world::{Cli, Engine, Lane, Mode, World};
 
@@ -92,18 +93,6 @@ impl<'w> Home<'w> {
     fn assert_apart(&self) {
         assert_eq!(std::fs::read_dir(&self.place).unwrap().count(), 0, "the worker's side of the path stays empty");
     }
-}
-
-/// Bytes that no compression makes small.
-fn noise(count: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()[3]
-    };
-    std::iter::repeat_with(next).take(count).collect()
 }
 
 fn text(output: &Output) -> String {

@@ -2,7 +2,8 @@
 
 use nix::sys::signal::Signal;
 use serde_json::json;
-use tests::hosts::{Fleet, FleetOptions};
+use tests::hosts::{Fleet, FleetOptions, Lane};
+use tests::noise::noise;
 use tests::until::until;
 use tests::world::{Cli, LIMIT};
 
@@ -13,21 +14,10 @@ const NOISE: usize = 3 << 20;
 /// So much has arrived when something is killed: a good part of it, and far from all.
 const SOME: u64 = 512 << 10;
 
-fn noise() -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()[3]
-    };
-    std::iter::repeat_with(next).take(NOISE).collect()
-}
-
 /// A fleet whose client has a directory that takes its time.
 fn fleet() -> Fleet {
     let fleet = Fleet::start(FleetOptions::default());
-    fleet.world.file("work/noise", noise());
+    fleet.world.file("work/noise", noise(NOISE));
     fleet
 }
 
@@ -41,7 +31,7 @@ fn until_some_arrived(fleet: &Fleet, host: &str) {
 }
 
 /// A lane on worker1, whose snapshot is on its way there, and is told to be.
-fn downloading(fleet: &mut Fleet) -> tests::hosts::Lane {
+fn downloading(fleet: &mut Fleet) -> Lane {
     fleet.host("controller").slow(Some(SLOW));
     let lane = fleet.lane(&[json!({"text": "arrived"})], &["--require", "host=worker1"]);
     until_some_arrived(fleet, "worker1");
@@ -63,30 +53,33 @@ fn a_worker_that_fetches_a_large_directory_says_how_far_it_is() {
     fleet.assert_settled();
 }
 
-#[test]
-fn the_controller_is_killed_while_a_worker_fetches_a_snapshot() {
-    let mut fleet = fleet();
-    let mut lane = downloading(&mut fleet);
-    fleet.kill("controller");
-    fleet.host("controller").slow(None);
-    fleet.restart("controller");
-    lane.delivers("arrived");
+/// The lane ends well all the same, and its model was invoked once.
+#[track_caller]
+fn assert_once(fleet: &Fleet, lane: &mut Lane, answer: &str) {
+    lane.delivers(answer);
     assert_eq!(fleet.model.count(&lane.id).invocations, 1);
     fleet.assert_settled();
 }
 
-#[test]
-fn the_agent_is_killed_while_it_fetches_a_snapshot() {
+fn killed_while_a_worker_fetches(name: &str) {
     let mut fleet = fleet();
     let mut lane = downloading(&mut fleet);
-    fleet.kill("worker1");
+    fleet.kill(name);
     let arrived = fleet.arriving("worker1");
-    fleet.host("controller").slow(None);
     assert!(arrived > SOME, "what had arrived is kept: {arrived}");
-    fleet.restart("worker1");
-    lane.delivers("arrived");
-    assert_eq!(fleet.model.count(&lane.id).invocations, 1);
-    fleet.assert_settled();
+    fleet.host("controller").slow(None);
+    fleet.restart(name);
+    assert_once(&fleet, &mut lane, "arrived");
+}
+
+#[test]
+fn the_controller_is_killed_while_a_worker_fetches_a_snapshot() {
+    killed_while_a_worker_fetches("controller");
+}
+
+#[test]
+fn the_agent_is_killed_while_it_fetches_a_snapshot() {
+    killed_while_a_worker_fetches("worker1");
 }
 
 #[test]
@@ -100,9 +93,7 @@ fn the_controller_is_killed_while_a_client_uploads() {
     fleet.restart("controller");
     assert!(arrived > SOME && fleet.arriving("controller") >= arrived, "what had arrived is kept: {arrived}");
     fleet.host("client").slow(None);
-    lane.delivers("sent");
-    assert_eq!(fleet.model.count(&lane.id).invocations, 1);
-    fleet.assert_settled();
+    assert_once(&fleet, &mut lane, "sent");
 }
 
 #[test]
@@ -125,7 +116,7 @@ fn a_client_that_is_interrupted_while_it_uploads_ends_cancelled_and_the_next_one
 }
 
 /// A writer on worker1 whose result is on its way to the controller.
-fn bringing_home(fleet: &mut Fleet) -> tests::hosts::Lane {
+fn bringing_home(fleet: &mut Fleet) -> Lane {
     let work = Cli::Claude.shell(&format!("head -c {NOISE} /dev/urandom > made; sha256sum < made > sum"));
     let steps = [work, json!({"text": "done", "hold": "gate"})];
     let lane = fleet.writer(&steps, &["--require", "host=worker1"]);
@@ -138,34 +129,25 @@ fn bringing_home(fleet: &mut Fleet) -> tests::hosts::Lane {
     lane
 }
 
-#[track_caller]
-fn assert_home(fleet: &Fleet, lane: &mut tests::hosts::Lane) {
-    lane.delivers("done");
+fn killed_while_a_worker_brings_home(name: &str) {
+    let mut fleet = Fleet::start(FleetOptions::default());
+    let mut lane = bringing_home(&mut fleet);
+    fleet.kill(name);
+    fleet.host("worker1").slow(None);
+    fleet.restart(name);
+    assert_once(&fleet, &mut lane, "done");
     assert_eq!(lane.receipt()["result"]["outcome"], "applied", "{:#}", lane.receipt());
     let mut check = std::process::Command::new("sh");
     check.args(["-c", "sha256sum < made | cmp - sum"]).current_dir(fleet.world.path("work"));
-    let same = check.status().unwrap();
-    assert!(same.success(), "every byte came home");
-    assert_eq!(fleet.model.count(&lane.id).invocations, 1);
-    fleet.assert_settled();
+    assert!(check.status().unwrap().success(), "every byte came home");
 }
 
 #[test]
 fn the_agent_is_killed_while_it_brings_a_result_home() {
-    let mut fleet = Fleet::start(FleetOptions::default());
-    let mut lane = bringing_home(&mut fleet);
-    fleet.kill("worker1");
-    fleet.host("worker1").slow(None);
-    fleet.restart("worker1");
-    assert_home(&fleet, &mut lane);
+    killed_while_a_worker_brings_home("worker1");
 }
 
 #[test]
 fn the_controller_is_killed_while_an_agent_brings_a_result_home() {
-    let mut fleet = Fleet::start(FleetOptions::default());
-    let mut lane = bringing_home(&mut fleet);
-    fleet.kill("controller");
-    fleet.restart("controller");
-    fleet.host("worker1").slow(None);
-    assert_home(&fleet, &mut lane);
+    killed_while_a_worker_brings_home("controller");
 }
