@@ -2,50 +2,20 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
+#[path = "fixtures/assignment.rs"]
+mod fixture;
+
 use std::collections::BTreeMap;
 
-use agent::assignment::{Assignment, CallerPaths, CanonicalPaths, Limits};
 use agent::attempt::directory::StateDir;
 use agent::attempt::{Deps, EngineSource};
 use agent::container::discover::Surroundings;
 use agent::container::image::PullPolicy;
-use agent::descriptor::{Contract, Effort, InnerSandbox, Mode, Parent, Provider};
 use agent::ids::{AttemptId, Generation};
 use agent::link::{Refusal, Runner as _};
 use agent::worker::{LocalRunner, Worker};
 
-fn assignment() -> Assignment {
-    let text = |text: &str| text.to_owned();
-    Assignment {
-        attempt: AttemptId::generate(),
-        execution_id: text("x"),
-        parent: Parent::Codex,
-        provider: Provider::Claude,
-        model: text("sonnet"),
-        effort: Effort::High,
-        mode: Mode::ReadOnly,
-        contract: Contract::Legacy,
-        api_spend: None,
-        paths: CallerPaths {
-            cwd: text("/w"),
-            prompt: text("/p"),
-            output: text("/o"),
-            receipt: text("/r"),
-            progress: None,
-            canonical: CanonicalPaths { cwd: text("/w"), output: text("/o"), receipt: text("/r") },
-        },
-        prompt: b"go".to_vec(),
-        started_at: time::OffsetDateTime::now_utc(),
-        timeout_ms: None,
-        instance: None,
-        environment: BTreeMap::new(),
-        image: None,
-        limits: Limits::default(),
-        inner_sandbox: InnerSandbox::Prefer,
-        extra_hosts: Vec::new(),
-        snapshot: None,
-    }
-}
+use fixture::assignment;
 
 fn worker(root: &std::path::Path) -> LocalRunner {
     let deps = Deps {
@@ -215,7 +185,7 @@ async fn an_accepted_attempt_ends_durably_on_a_disk_that_is_full_by_then_and_no_
     let attempt = assignment.attempt;
     runner.offer(assignment, Generation(1)).await.unwrap();
     disk.fill();
-    let refused = runner.offer(self::assignment(), Generation(1)).await.unwrap_err();
+    let refused = runner.offer(fixture::assignment(), Generation(1)).await.unwrap_err();
     assert!(matches!(refused, Refusal::Busy(_)), "{refused}");
     assert!(!runner.attempts()[0].terminal, "it waits");
     lock.unlock().unwrap();

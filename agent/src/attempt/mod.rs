@@ -45,12 +45,13 @@ use crate::descriptor::Provider;
 use crate::event::{EventBody, Phase};
 use crate::eventlog::EventLog;
 use crate::ids::{InstanceId, WorkerId};
+use crate::receipt::PreflightReport;
 use crate::wire::attempt::CancelSignal;
 use course::{Attempt, Outcome};
 use directory::{Accepted, AttemptDir, StateDir};
 use ending::Endings;
 use journal::Entry;
-use outcome::{Course, Judged, not_run};
+use outcome::{Course, Judged};
 use record::Record;
 use teardown::Left;
 
@@ -150,7 +151,12 @@ impl Driving {
     async fn judge(&mut self) -> (Outcome, Left) {
         let Self { deps, assignment, generation, record, endings } = self;
         let Some(mut attempt) = Attempt::new(deps, *generation, assignment, record, endings.clone()) else {
-            let course = Course { executable: None, preflight: not_run(""), argv: Vec::new(), process_started: false };
+            let course = Course {
+                executable: None,
+                preflight: PreflightReport::not_run(""),
+                argv: Vec::new(),
+                process_started: false,
+            };
             let message = format!("no driver for provider {} in this version", assignment.provider);
             let judged = course.failed(crate::receipt::Status::UnavailableCli, &message, "");
             return ((judged, None), Left::default());

@@ -6,9 +6,7 @@ use time::OffsetDateTime;
 
 use crate::assignment::Assignment;
 use crate::driver::{Delivered, Judgement, Verdict};
-use crate::receipt::{
-    FailurePhase, ModelEvidence, PreflightReport, PreflightStatus, Receipt, ReceiptError, Status, Usage, WorkloadFields,
-};
+use crate::receipt::{FailurePhase, PreflightReport, ProviderReport, Receipt, ReceiptError, Status, WorkloadFields};
 
 /// The result of an attempt, with everything the receipt will say except its teardown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,17 +25,6 @@ pub struct Judged {
     pub workload: Option<WorkloadFields>,
     /// Facts beyond schema 2, in the order in which the receipt shows them.
     pub additive: Map<String, Value>,
-}
-
-/// What the provider said about itself in a delivered answer (or one whose handoff block is malformed).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ProviderReport {
-    pub reported_model: Option<String>,
-    pub model_verified: bool,
-    pub model_evidence: Option<ModelEvidence>,
-    pub session_id: Option<String>,
-    pub usage: Option<Usage>,
-    pub cost_usd: Option<serde_json::Number>,
 }
 
 /// How far an attempt got, as the parts of its receipt that do not depend on how it ended.
@@ -94,21 +81,20 @@ impl Course {
         let workload = judged.workload.get_or_insert_default();
         match verdict {
             Verdict::Delivered(delivered) => {
-                let Delivered { text, handoff, .. } = &*delivered;
+                let Delivered { text, handoff, report } = *delivered;
                 if handoff.is_some() {
                     judged.status = Status::NeedsParentOperation;
                 }
-                workload.handoff = handoff.clone();
-                let answer = text.clone();
-                judged.report = Some((*delivered).into());
-                (judged, Some(answer))
+                workload.handoff = handoff;
+                judged.report = Some(report);
+                (judged, Some(text))
             }
             Verdict::HandoffMalformed { delivered, message, evidence } => {
                 judged.status = Status::MalformedOutput;
                 judged.failure_phase = Some(FailurePhase::Postprocess);
                 judged.error = Some(ReceiptError { message, evidence });
                 workload.handoff_malformed = true;
-                judged.report = Some((*delivered).into());
+                judged.report = Some(delivered.report);
                 (judged, None)
             }
             Verdict::Failed { status, phase, message } => {
@@ -137,19 +123,6 @@ impl Course {
     }
 }
 
-impl From<Delivered> for ProviderReport {
-    fn from(delivered: Delivered) -> Self {
-        Self {
-            reported_model: delivered.reported_model,
-            model_verified: delivered.model_verified,
-            model_evidence: delivered.model_evidence,
-            session_id: delivered.session_id,
-            usage: delivered.usage,
-            cost_usd: delivered.cost_usd,
-        }
-    }
-}
-
 impl Judged {
     /// Adds a fact beyond schema 2.
     pub fn note(&mut self, key: &str, value: Value) {
@@ -161,43 +134,19 @@ impl Judged {
     pub fn receipt(&self, assignment: &Assignment, completed_at: OffsetDateTime, after: Map<String, Value>) -> Receipt {
         let mut additive = self.additive.clone();
         additive.extend(after);
-        let report = self.report.as_ref();
         Receipt {
-            parent: assignment.parent,
-            provider: assignment.provider,
-            model: assignment.model.clone(),
-            effort: assignment.effort,
-            mode: assignment.mode,
-            paths: assignment.paths.clone(),
-            execution_id: assignment.execution_id.clone(),
-            timeout_ms: assignment.timeout_ms,
-            contract: assignment.contract,
-            api_spend: assignment.api_spend,
-            status: self.status,
-            started_at: assignment.started_at,
-            completed_at,
             executable: self.executable.clone(),
             preflight: self.preflight.clone(),
             argv: self.argv.clone(),
             exit_code: self.exit_code,
             signal: self.signal.clone(),
-            reported_model: report.and_then(|report| report.reported_model.clone()),
-            model_verified: report.is_some_and(|report| report.model_verified),
-            model_evidence: report.and_then(|report| report.model_evidence),
-            session_id: report.and_then(|report| report.session_id.clone()),
-            usage: report.and_then(|report| report.usage.clone()),
-            cost_usd: report.and_then(|report| report.cost_usd.clone()),
+            report: self.report.clone().unwrap_or_default(),
             error: self.error.clone(),
             failure_phase: self.failure_phase,
             process_started: self.process_started,
             workload: self.workload.clone(),
             additive,
+            ..Receipt::of(assignment, self.status, completed_at)
         }
     }
-}
-
-/// A preflight that was not run.
-#[must_use]
-pub fn not_run(evidence: &str) -> PreflightReport {
-    PreflightReport { argv: Vec::new(), status: PreflightStatus::NotRun, evidence: evidence.to_owned() }
 }

@@ -1,7 +1,6 @@
 //! What an attempt would do, known from its assignment alone: for its course, and for receipts of attempts that never
 //! got that far.
 
-use super::outcome::not_run;
 use super::site;
 use crate::assignment::Assignment;
 use crate::driver::{self, Driver, InnerState, Lane};
@@ -32,11 +31,11 @@ pub fn lane(assignment: &Assignment) -> Option<(&'static dyn Driver, Lane)> {
 /// What a receipt says of commands that were never resolved: bare names (runner 2.1, 2.4).
 #[must_use]
 pub fn unresolved(assignment: &Assignment) -> (PreflightReport, Vec<String>) {
-    let Some((driver, lane)) = lane(assignment) else { return (not_run(""), Vec::new()) };
+    let Some((driver, lane)) = lane(assignment) else { return (PreflightReport::not_run(""), Vec::new()) };
     let name = driver.executable();
     let preflight = match driver.preflight(&lane, name) {
-        Some(step) => PreflightReport { argv: step.argv, ..not_run("") },
-        None => not_run(driver.preflight_not_run()),
+        Some(step) => PreflightReport { argv: step.argv, ..PreflightReport::not_run("") },
+        None => PreflightReport::not_run(driver.preflight_not_run()),
     };
     (preflight, driver.workload(&lane, name, InnerState::Enforced).argv)
 }

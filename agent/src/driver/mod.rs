@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 
 use crate::descriptor::{ApiSpend, Contract, Effort, Mode, Parent, Provider};
 use crate::event::EventBody;
-use crate::receipt::{FailurePhase, ModelEvidence, Status, ToolDenial, Usage};
+use crate::receipt::{FailurePhase, ProviderReport, Status, ToolDenial};
 
 /// Variables of a process, all of them: nothing is inherited.
 pub type Environment = BTreeMap<String, String>;
@@ -279,12 +279,7 @@ pub struct Delivered {
     pub text: String,
     /// The validated handoff's six keys, in order.
     pub handoff: Option<serde_json::Value>,
-    pub reported_model: Option<String>,
-    pub model_verified: bool,
-    pub model_evidence: Option<ModelEvidence>,
-    pub session_id: Option<String>,
-    pub usage: Option<Usage>,
-    pub cost_usd: Option<serde_json::Number>,
+    pub report: ProviderReport,
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::io;
 
 use time::OffsetDateTime;
 
-use super::{FailurePhase, PreflightReport, PreflightStatus, Receipt, ReceiptError, Status};
+use super::{FailurePhase, PreflightReport, ProviderReport, Receipt, ReceiptError, Status};
 use crate::assignment::Assignment;
 
 /// Message of a failure of our own after the paths were reserved (runner 2.7).
@@ -50,15 +50,8 @@ pub fn launcher_evidence(error: &io::Error) -> String {
 }
 
 impl Receipt {
-    /// A receipt of an attempt whose workload was never tried: phase `preflight`, preflight `not-run`, nothing resolved.
-    /// The caller changes the fields that are known better.
-    #[must_use]
-    pub fn not_started(
-        assignment: &Assignment,
-        status: Status,
-        error: ReceiptError,
-        completed_at: OffsetDateTime,
-    ) -> Self {
+    /// What every receipt of an assignment says, and nothing of what became of it.
+    pub(crate) fn of(assignment: &Assignment, status: Status, completed_at: OffsetDateTime) -> Self {
         Self {
             parent: assignment.parent,
             provider: assignment.provider,
@@ -74,22 +67,30 @@ impl Receipt {
             started_at: assignment.started_at,
             completed_at,
             executable: None,
-            preflight: PreflightReport { argv: Vec::new(), status: PreflightStatus::NotRun, evidence: String::new() },
+            preflight: PreflightReport::not_run(""),
             argv: Vec::new(),
             exit_code: None,
             signal: None,
-            reported_model: None,
-            model_verified: false,
-            model_evidence: None,
-            session_id: None,
-            usage: None,
-            cost_usd: None,
-            error: Some(error),
-            failure_phase: Some(FailurePhase::Preflight),
+            report: ProviderReport::default(),
+            error: None,
+            failure_phase: None,
             process_started: false,
             workload: None,
             additive: serde_json::Map::new(),
         }
+    }
+
+    /// A receipt of an attempt whose workload was never tried: phase `preflight`, preflight `not-run`, nothing resolved.
+    /// The caller changes the fields that are known better.
+    #[must_use]
+    pub fn not_started(
+        assignment: &Assignment,
+        status: Status,
+        error: ReceiptError,
+        completed_at: OffsetDateTime,
+    ) -> Self {
+        let failure_phase = Some(FailurePhase::Preflight);
+        Self { error: Some(error), failure_phase, ..Self::of(assignment, status, completed_at) }
     }
 }
 

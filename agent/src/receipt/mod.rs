@@ -79,6 +79,14 @@ pub struct PreflightReport {
     pub evidence: String,
 }
 
+impl PreflightReport {
+    /// One that was not run, and why.
+    #[must_use]
+    pub fn not_run(evidence: &str) -> Self {
+        Self { argv: Vec::new(), status: PreflightStatus::NotRun, evidence: evidence.to_owned() }
+    }
+}
+
 /// Result word of the preflight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -96,6 +104,17 @@ pub enum PreflightStatus {
 pub enum ModelEvidence {
     ProviderReport,
     PinnedArgv,
+}
+
+/// What the provider said about itself in a delivered answer (or one whose handoff block is malformed).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProviderReport {
+    pub reported_model: Option<String>,
+    pub model_verified: bool,
+    pub model_evidence: Option<ModelEvidence>,
+    pub session_id: Option<String>,
+    pub usage: Option<Usage>,
+    pub cost_usd: Option<serde_json::Number>,
 }
 
 /// Token counts; absent ones are omitted. Numbers as the provider wrote them.
@@ -174,12 +193,8 @@ pub struct Receipt {
     pub exit_code: Option<i32>,
     /// `SIGINT` or `SIGTERM`, only if it was really sent to a running direct child.
     pub signal: Option<String>,
-    pub reported_model: Option<String>,
-    pub model_verified: bool,
-    pub model_evidence: Option<ModelEvidence>,
-    pub session_id: Option<String>,
-    pub usage: Option<Usage>,
-    pub cost_usd: Option<serde_json::Number>,
+    /// All absent without an accepted answer.
+    pub report: ProviderReport,
     pub error: Option<ReceiptError>,
     pub failure_phase: Option<FailurePhase>,
     pub process_started: bool,

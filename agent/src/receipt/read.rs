@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::{Receipt, Status, Usage, WorkloadFields};
+use super::{ProviderReport, Receipt, Status, Usage, WorkloadFields};
 use crate::assignment::{CallerPaths, CanonicalPaths};
 use crate::descriptor::{ApiSpend, Contract};
 
@@ -160,12 +160,14 @@ impl Receipt {
             argv: fields.need("argv")?,
             exit_code: fields.maybe("exitCode")?,
             signal: fields.maybe("signal")?,
-            reported_model: fields.maybe("reportedModel")?,
-            model_verified: fields.maybe("modelVerified")?.unwrap_or(false),
-            model_evidence: fields.maybe("modelEvidence")?,
-            session_id: fields.maybe("sessionId")?,
-            usage: usage.filter(|usage| *usage != Usage::default()),
-            cost_usd: fields.maybe("costUsd")?,
+            report: ProviderReport {
+                reported_model: fields.maybe("reportedModel")?,
+                model_verified: fields.maybe("modelVerified")?.unwrap_or(false),
+                model_evidence: fields.maybe("modelEvidence")?,
+                session_id: fields.maybe("sessionId")?,
+                usage: usage.filter(|usage| *usage != Usage::default()),
+                cost_usd: fields.maybe("costUsd")?,
+            },
             error: fields.maybe("error")?,
             failure_phase: fields.maybe("failurePhase")?,
             process_started: fields.maybe("processStarted")?.unwrap_or(false),

@@ -101,12 +101,12 @@ impl Receipt {
         if self.workload.is_some() {
             put("status", json!(self.status));
         }
-        put("reportedModel", json!(self.reported_model));
-        put("modelVerified", json!(self.model_verified));
-        put("modelEvidence", json!(self.model_evidence));
-        put("sessionId", json!(self.session_id));
-        put("usage", usage_value(self.usage.as_ref()));
-        put("costUsd", self.cost_usd.as_ref().map_or(Value::Null, plain));
+        put("reportedModel", json!(self.report.reported_model));
+        put("modelVerified", json!(self.report.model_verified));
+        put("modelEvidence", json!(self.report.model_evidence));
+        put("sessionId", json!(self.report.session_id));
+        put("usage", usage_value(self.report.usage.as_ref()));
+        put("costUsd", self.report.cost_usd.as_ref().map_or(Value::Null, plain));
         let workload = self.workload.as_ref();
         if let Some(denial) = workload.and_then(|fields| fields.tool_denial.as_ref()) {
             put("toolDenial", json!(denial));

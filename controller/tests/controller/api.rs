@@ -100,7 +100,7 @@ async fn the_same_submission_again_changes_nothing_and_another_one_is_refused() 
     submit.assignment.model = "other".to_owned();
     let error = client.submit(&submit).await.unwrap_err();
     assert!(error.is(code::ID_REUSED), "{error}");
-    assert_eq!(client.attempt(id).await.unwrap().model.as_deref(), Some("gpt-5"));
+    assert_eq!(client.attempt(id).await.unwrap().model.as_deref(), Some("sonnet"));
 }
 
 #[tokio::test]

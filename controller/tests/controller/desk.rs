@@ -1,7 +1,7 @@
 //! The real program as a client of a served controller.
 
 use std::path::PathBuf;
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 
 use agent::ids::AttemptId;
 use controller::client::Client;
@@ -9,11 +9,13 @@ use serde_json::Value;
 use tokio::process::{Child, Command};
 
 use crate::identity::Secure;
+pub(crate) use crate::room::Seen;
+use crate::room::{LANE, Room};
 use crate::support::{Served, soon};
 
-/// A directory with a prompt and a working directory, and a controller to talk to.
+/// A room, and a controller to talk to.
 pub(crate) struct Desk {
-    dir: tempfile::TempDir,
+    room: Room,
     address: String,
     token: PathBuf,
     ca: Option<PathBuf>,
@@ -22,11 +24,9 @@ pub(crate) struct Desk {
 
 impl Desk {
     pub(crate) fn at(served: &Served) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("repo")).unwrap();
-        std::fs::write(dir.path().join("prompt.md"), "say hello\n").unwrap();
-        std::fs::write(dir.path().join("sheet.md"), "swarm workers: claude:opus@high\n").unwrap();
-        Self { dir, address: served.address.clone(), token: served.dir.join("token"), ca: None, state: "state" }
+        let room = Room::new();
+        std::fs::write(room.path("sheet.md"), "swarm workers: claude:opus@high\n").unwrap();
+        Self { room, address: served.address.clone(), token: served.dir.join("token"), ca: None, state: "state" }
     }
 
     /// At a controller with an identity, with this token.
@@ -53,11 +53,11 @@ impl Desk {
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().canonicalize().unwrap().join(name)
+        self.room.path(name)
     }
 
     pub(crate) fn json(&self, name: &str) -> Value {
-        serde_json::from_str(&std::fs::read_to_string(self.path(name)).unwrap()).unwrap()
+        self.room.json(name)
     }
 
     /// The program with these words, and where its controller is.
@@ -72,9 +72,7 @@ impl Desk {
     }
 
     fn bare(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_laneyard"));
-        command.current_dir(self.dir.path()).env_clear().env("HOME", self.path("home"));
-        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        let mut command = Command::from(self.room.command(env!("CARGO_BIN_EXE_laneyard")));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         command
     }
@@ -96,9 +94,9 @@ impl Desk {
 
     /// The same, in another mode.
     pub(crate) async fn lane_that(&self, mode: &str, client: &Client, words: &[&str]) -> (Child, AttemptId) {
-        let mut command = self.command(&["run", "--mode", mode, "--parent", "codex", "--provider", "claude"]);
-        command.args("--model opus --effort high --prompt prompt.md --cwd repo --output out.md".split(' '));
-        let child = command.args(["--receipt", "receipt.json"]).args(words).spawn().unwrap();
+        let mut command = self.command(&["run"]);
+        command.args(LANE.replace("read-only", mode).split_whitespace());
+        let child = command.args(words).spawn().unwrap();
         let submitted = async {
             loop {
                 if let Some(view) = client.attempts(None, 1).await.unwrap().items.pop() {
@@ -126,21 +124,9 @@ pub(crate) async fn ended(child: Child) -> Seen {
     Seen(soon(child.wait_with_output()).await.unwrap())
 }
 
-/// What a program showed.
-pub(crate) struct Seen(Output);
-
 impl Seen {
-    pub(crate) fn code(&self) -> i32 {
-        self.0.status.code().unwrap()
-    }
     pub(crate) fn signal(&self) -> Option<i32> {
         std::os::unix::process::ExitStatusExt::signal(&self.0.status)
-    }
-    pub(crate) fn out(&self) -> String {
-        String::from_utf8(self.0.stdout.clone()).unwrap()
-    }
-    pub(crate) fn err(&self) -> String {
-        String::from_utf8(self.0.stderr.clone()).unwrap()
     }
     /// Lines of JSON on stdout.
     pub(crate) fn lines(&self) -> Vec<Value> {

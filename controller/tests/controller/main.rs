@@ -7,6 +7,8 @@ mod delivered; // what a client gave to its caller
 mod desk;
 mod disk;
 mod embedded;
+#[path = "../../../agent/tests/fixtures/assignment.rs"]
+mod fixture;
 mod identity;
 mod joining;
 mod lifetimes;
@@ -19,6 +21,8 @@ mod restart;
 mod results; // what a writer left
 mod revoked; // a waiting client's credential
 mod retention;
+#[path = "../shared/room.rs"]
+mod room;
 mod schedule;
 mod scripted;
 mod shut_out;

@@ -1,12 +1,9 @@
-//! Assignments, servers, and waiting with a deadline.
+//! Submissions, servers, and waiting with a deadline.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::assignment::{Assignment, CallerPaths, CanonicalPaths, Limits};
-use agent::descriptor::{Contract, Effort, InnerSandbox, Mode, Parent, Provider};
 use agent::event::{Event, EventBody};
 use agent::ids::AttemptId;
 use agent::link::{self, Runner};
@@ -21,48 +18,13 @@ use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use crate::fixture::assignment;
+
 /// No wait of a test takes longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("it did not happen in time")
-}
-
-pub(crate) fn assignment() -> Assignment {
-    let text = |text: &str| text.to_owned();
-    Assignment {
-        attempt: AttemptId::generate(),
-        execution_id: text("/out/receipt.json"),
-        parent: Parent::Claude,
-        provider: Provider::Codex,
-        model: text("gpt-5"),
-        effort: Effort::High,
-        mode: Mode::ReadOnly,
-        contract: Contract::Legacy,
-        api_spend: None,
-        paths: CallerPaths {
-            cwd: text("/src"),
-            prompt: text("/in/prompt"),
-            output: text("/out/answer"),
-            receipt: text("/out/receipt.json"),
-            progress: None,
-            canonical: CanonicalPaths {
-                cwd: text("/src"),
-                output: text("/out/answer"),
-                receipt: text("/out/receipt.json"),
-            },
-        },
-        prompt: vec![0, 255, b'x'],
-        started_at: time::OffsetDateTime::now_utc(),
-        timeout_ms: None,
-        instance: None,
-        environment: BTreeMap::new(),
-        image: None,
-        limits: Limits::default(),
-        inner_sandbox: InnerSandbox::Prefer,
-        extra_hosts: Vec::new(),
-        snapshot: None,
-    }
 }
 
 pub(crate) fn submission() -> (AttemptId, Submit) {

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says by a panic what went wrong")]
 
+#[path = "../../../agent/tests/fixtures/assignment.rs"]
+mod fixture;
 mod ledger; // concurrency, kills, full disk
 mod policy; // human output, and rules beyond the vectors
 mod program; // runs the program

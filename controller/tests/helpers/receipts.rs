@@ -1,14 +1,13 @@
 //! Receipts that `laneyard run` writes go through `normalize` unchanged, every status of them.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use crate::fixture;
 use crate::program::{Helper, fresh, stderr, stdout};
-use agent::assignment::{Assignment, CallerPaths, CanonicalPaths, Limits};
-use agent::descriptor::{ApiSpend, Contract, Effort, InnerSandbox, Mode, Parent, Provider};
+use agent::assignment::{Assignment, CanonicalPaths};
+use agent::descriptor::{ApiSpend, Provider};
 use agent::handoff::{self, Handoff};
-use agent::ids::AttemptId;
 use agent::receipt::{
     DenialCause, FailurePhase, ModelEvidence, PreflightReport, PreflightStatus, Receipt, ReceiptError, Status,
     ToolDenial, WorkloadFields,
@@ -23,36 +22,18 @@ swarm workers: grok:g-9@high
 
 fn assignment(directory: &Path) -> Assignment {
     let path = |name: &str| directory.join(name).to_str().unwrap().to_owned();
-    let receipt = path("receipt.json");
-    Assignment {
-        attempt: AttemptId::generate(),
-        execution_id: receipt.clone(),
-        parent: Parent::Codex,
+    let mut assignment = Assignment {
+        execution_id: path("receipt.json"),
         provider: Provider::Grok,
         model: "g-9".to_owned(),
-        effort: Effort::High,
-        mode: Mode::ReadOnly,
-        contract: Contract::Legacy,
         api_spend: Some(ApiSpend::Deny),
-        paths: CallerPaths {
-            cwd: path("work"),
-            prompt: path("prompt.md"),
-            output: path("output.md"),
-            receipt: receipt.clone(),
-            progress: None,
-            canonical: CanonicalPaths { cwd: path("work"), output: path("output.md"), receipt },
-        },
-        prompt: b"do it".to_vec(),
-        started_at: OffsetDateTime::now_utc(),
         timeout_ms: Some(1500.0),
-        instance: None,
-        environment: BTreeMap::new(),
-        image: None,
-        limits: Limits::default(),
-        inner_sandbox: InnerSandbox::Prefer,
-        extra_hosts: Vec::new(),
-        snapshot: None,
-    }
+        ..fixture::assignment()
+    };
+    let paths = &mut assignment.paths;
+    (paths.cwd, paths.output, paths.receipt) = (path("work"), path("output.md"), path("receipt.json"));
+    paths.canonical = CanonicalPaths { cwd: path("work"), output: path("output.md"), receipt: path("receipt.json") };
+    assignment
 }
 
 fn failed(status: Status, directory: &Path) -> Receipt {
@@ -80,9 +61,9 @@ fn worked(status: Status, directory: &Path) -> Receipt {
         Some(WorkloadFields { terminal_success: (!delivered).then_some(false), ..WorkloadFields::default() });
     if delivered {
         receipt.error = None;
-        receipt.model_verified = true;
-        receipt.model_evidence = Some(ModelEvidence::ProviderReport);
-        receipt.reported_model = Some("g-9".to_owned());
+        receipt.report.model_verified = true;
+        receipt.report.model_evidence = Some(ModelEvidence::ProviderReport);
+        receipt.report.reported_model = Some("g-9".to_owned());
     }
     receipt.additive.insert("container".to_owned(), serde_json::json!({"id": "c"}));
     receipt

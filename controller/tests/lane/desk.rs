@@ -1,41 +1,33 @@
-//! A directory with everything that a lane needs, and the program under two names.
+//! A room in which the program stands under its two names, called by lines of words.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
-use tempfile::TempDir;
 
-/// Fresh paths, nothing inherited but `PATH`.
-pub(crate) struct Desk {
-    dir: TempDir,
-}
+use crate::room::Room;
+pub(crate) use crate::room::{LANE, Seen};
+
+/// See the module.
+pub(crate) struct Desk(Room);
 
 impl Desk {
     pub(crate) fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("repo")).unwrap();
-        std::fs::write(dir.path().join("prompt.md"), "say hello\n").unwrap();
-        std::fs::create_dir(dir.path().join("bin")).unwrap();
+        let room = Room::new();
+        std::fs::create_dir(room.path("bin")).unwrap();
         for name in ["pstack-runner", "laneyard"] {
-            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_laneyard"), dir.path().join("bin").join(name)).unwrap();
+            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_laneyard"), room.path("bin").join(name)).unwrap();
         }
-        Self { dir }
+        Self(room)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().canonicalize().unwrap().join(name)
+        self.0.path(name)
     }
 
     fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(self.path("bin").join(program));
-        command
-            .current_dir(self.dir.path())
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("HOME", self.path("home"));
-        command
+        self.0.command(self.path("bin").join(program))
     }
 
     /// Runs a line of words.
@@ -77,35 +69,13 @@ impl Desk {
     }
 
     pub(crate) fn json(&self, name: &str) -> Value {
-        serde_json::from_str(&self.text(name)).unwrap()
+        self.0.json(name)
     }
 
     pub(crate) fn text(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap()
     }
 }
-
-/// What a run showed.
-pub(crate) struct Seen(Output);
-
-impl Seen {
-    pub(crate) const fn of(output: Output) -> Self {
-        Self(output)
-    }
-    pub(crate) fn code(&self) -> i32 {
-        self.0.status.code().unwrap()
-    }
-    pub(crate) fn out(&self) -> String {
-        String::from_utf8(self.0.stdout.clone()).unwrap()
-    }
-    pub(crate) fn err(&self) -> String {
-        String::from_utf8(self.0.stderr.clone()).unwrap()
-    }
-}
-
-/// Flags of an ordinary external lane, relative to the desk.
-pub(crate) const LANE: &str = "--mode read-only --parent codex --provider claude --model opus --effort high \
-                        --prompt prompt.md --cwd repo --output out.md --receipt receipt.json";
 
 /// `LANE` with one flag's value replaced.
 pub(crate) fn lane_with(flag: &str, value: &str) -> String {

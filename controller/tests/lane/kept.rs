@@ -185,7 +185,7 @@ fn attach_beside_a_living_client_tells_the_end_that_it_delivers() {
     }
     let receipt = deliver_conflict(&desk);
     client.forget();
-    let seen = Seen::of(attached.wait_with_output().unwrap());
+    let seen = Seen(attached.wait_with_output().unwrap());
     assert_eq!((seen.code(), seen.err().lines().last().unwrap()), (70, receipt.to_string().as_str()));
 }
 

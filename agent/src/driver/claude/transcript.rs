@@ -7,7 +7,7 @@ use crate::driver::evidence::{self, Terminal};
 use crate::driver::stream::{Item, JsonStream};
 use crate::driver::{ChildExit, Delivered, Judgement, Transcript, Verdict, clip, deliver, quota};
 use crate::event::EventBody;
-use crate::receipt::{ModelEvidence, Status};
+use crate::receipt::{ModelEvidence, ProviderReport, Status};
 
 /// The reader of one run.
 pub(super) struct ClaudeTranscript {
@@ -201,12 +201,14 @@ impl ClaudeTranscript {
         deliver::accepted(Delivered {
             text,
             handoff: None,
-            reported_model: Some(reported),
-            model_verified: true,
-            model_evidence: Some(ModelEvidence::ProviderReport),
-            session_id: Some(session),
-            usage: result.usage,
-            cost_usd: result.cost_usd,
+            report: ProviderReport {
+                reported_model: Some(reported),
+                model_verified: true,
+                model_evidence: Some(ModelEvidence::ProviderReport),
+                session_id: Some(session),
+                usage: result.usage,
+                cost_usd: result.cost_usd,
+            },
         })
     }
 }

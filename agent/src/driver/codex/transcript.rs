@@ -8,7 +8,7 @@ use crate::driver::skim::Plan;
 use crate::driver::stream::{Item, JsonStream};
 use crate::driver::{ChildExit, Delivered, Judgement, Transcript, Verdict, clip, deliver, quota};
 use crate::event::EventBody;
-use crate::receipt::{ModelEvidence, Status};
+use crate::receipt::{ModelEvidence, ProviderReport, Status};
 
 const KEYS: [&str; 6] = ["type", "thread_id", "item", "usage", "error", "message"];
 static PLAN: Plan = Plan { keys: &KEYS, answer: &["item", "text"] };
@@ -184,12 +184,12 @@ impl CodexTranscript {
             Ok((text, usage)) => deliver::accepted(Delivered {
                 text,
                 handoff: None,
-                reported_model: None,
-                model_verified: false,
-                model_evidence: Some(ModelEvidence::PinnedArgv),
-                session_id: seen.thread,
-                usage,
-                cost_usd: None,
+                report: ProviderReport {
+                    model_evidence: Some(ModelEvidence::PinnedArgv),
+                    session_id: seen.thread,
+                    usage,
+                    ..ProviderReport::default()
+                },
             }),
         }
     }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::receipt::ModelEvidence;
 
 fn main_event(model: &str) -> Value {
     json!({"type":"assistant","parent_tool_use_id":null,"session_id":"s1",
@@ -47,12 +48,12 @@ fn a_success_with_a_main_event_is_complete() {
     expect(&judgement, "complete", true, &[]);
     let delivered = delivered(&judgement);
     assert_eq!(delivered.text, "the answer\n");
-    assert_eq!(delivered.reported_model.as_deref(), Some("claude-opus-9-1"));
-    assert!(delivered.model_verified && delivered.model_evidence == Some(ModelEvidence::ProviderReport));
-    assert_eq!(delivered.session_id.as_deref(), Some("s1"));
-    let usage = serde_json::to_value(delivered.usage.as_ref().unwrap()).unwrap();
+    assert_eq!(delivered.report.reported_model.as_deref(), Some("claude-opus-9-1"));
+    assert!(delivered.report.model_verified && delivered.report.model_evidence == Some(ModelEvidence::ProviderReport));
+    assert_eq!(delivered.report.session_id.as_deref(), Some("s1"));
+    let usage = serde_json::to_value(delivered.report.usage.as_ref().unwrap()).unwrap();
     assert_eq!(usage, json!({"inputTokens":3,"cachedInputTokens":4,"outputTokens":5}));
-    assert_eq!(delivered.cost_usd.as_ref().unwrap().to_string(), "0.25");
+    assert_eq!(delivered.report.cost_usd.as_ref().unwrap().to_string(), "0.25");
 }
 
 #[test]
@@ -201,7 +202,7 @@ fn a_handoff_at_the_end_is_read() {
     assert_eq!(delivered(&judgement).handoff.as_ref().unwrap()["checks"], json!(["unit"]));
     let judgement = judge(&text(&block("{}")), 0);
     assert_eq!(outcome(&judgement), "handoff-malformed");
-    assert_eq!(delivered(&judgement).session_id.as_deref(), Some("s1"));
+    assert_eq!(delivered(&judgement).report.session_id.as_deref(), Some("s1"));
 }
 
 #[test]

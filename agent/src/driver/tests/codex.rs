@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::receipt::ModelEvidence;
 
 fn thread(id: &str) -> Value {
     json!({"type":"thread.started","thread_id":id})
@@ -59,18 +60,18 @@ const REJECTED: &str = "malformed-output postprocess: codex";
 fn a_completed_turn_with_a_message_is_complete() {
     let judgement = answer(&[thread("t1"), started(), message("first"), message("last"), completed()], "last");
     let delivered = delivered(&judgement);
-    assert_eq!(delivered.session_id.as_deref(), Some("t1"));
-    assert_eq!((delivered.reported_model.as_deref(), delivered.model_verified), (None, false));
-    assert_eq!(delivered.model_evidence, Some(ModelEvidence::PinnedArgv));
-    assert_eq!(delivered.cost_usd, None);
-    let usage = serde_json::to_value(delivered.usage.as_ref().unwrap()).unwrap();
+    assert_eq!(delivered.report.session_id.as_deref(), Some("t1"));
+    assert_eq!((delivered.report.reported_model.as_deref(), delivered.report.model_verified), (None, false));
+    assert_eq!(delivered.report.model_evidence, Some(ModelEvidence::PinnedArgv));
+    assert_eq!(delivered.report.cost_usd, None);
+    let usage = serde_json::to_value(delivered.report.usage.as_ref().unwrap()).unwrap();
     assert_eq!(usage, json!({"inputTokens":7,"cachedInputTokens":1,"outputTokens":2,"reasoningTokens":3}));
 }
 
 #[test]
 fn unframed_items_open_a_turn_of_their_own() {
     let judgement = answer(&[message("a"), completed()], "a");
-    assert_eq!(delivered(&judgement).session_id, None);
+    assert_eq!(delivered(&judgement).report.session_id, None);
 }
 
 #[test]
@@ -94,7 +95,7 @@ fn the_last_message_decides_even_when_it_says_nothing() {
 fn usage_is_that_of_the_last_turn_only() {
     let bare = json!({"type":"turn.completed"});
     let judgement = answer(&[started(), message("a"), completed(), started(), message("b"), bare], "b");
-    assert_eq!(delivered(&judgement).usage, None);
+    assert_eq!(delivered(&judgement).report.usage, None);
 }
 
 #[test]

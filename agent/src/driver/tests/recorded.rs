@@ -76,7 +76,7 @@ fn claude_tells_what_happened() {
     let (events, judgement) = judge("claude-success", 0);
     assert_eq!(kinds(&events), ["session", "text", "tool_call", "tool_result", "thinking", "text", "usage", "result"]);
     assert_eq!(delivered(&judgement).text, "The file says hello.");
-    assert_eq!(delivered(&judgement).reported_model.as_deref(), Some("claude-opus-5-5"));
+    assert_eq!(delivered(&judgement).report.reported_model.as_deref(), Some("claude-opus-5-5"));
     let (events, _) = judge("claude-denied", 0);
     assert!(kinds(&events).contains(&"permission".to_owned()), "{events:?}");
     let (events, _) = judge("claude-not-logged-in", 1);
@@ -95,7 +95,7 @@ fn codex_tells_what_happened() {
         kinds(&events),
         ["session", "text", "tool_call", "tool_result", "tool_call", "tool_result", "text", "usage", "result"]
     );
-    assert!(delivered(&judgement).session_id.is_some() && delivered(&judgement).usage.is_some());
+    assert!(delivered(&judgement).report.session_id.is_some() && delivered(&judgement).report.usage.is_some());
     let (events, _) = judge("codex-unauthorized", 1);
     assert!(kinds(&events).contains(&"auth_expired".to_owned()), "{events:?}");
     let (events, _) = judge("codex-quota", 1);

@@ -7,7 +7,7 @@ use agent::assignment::Assignment;
 use agent::attempt::plan::unresolved;
 use agent::ids::AttemptId;
 use agent::receipt::{
-    FAILURE_DETAIL, FailurePhase, LAUNCHER_FAILED, PreflightStatus, Receipt, ReceiptError, Status, cap,
+    FAILURE_DETAIL, FailurePhase, LAUNCHER_FAILED, PreflightStatus, ProviderReport, Receipt, ReceiptError, Status, cap,
     launcher_evidence, pretty_value, status_of,
 };
 use agent::transport::CallError;
@@ -169,8 +169,7 @@ fn lost_answer(mut receipt: Receipt, error: &io::Error) -> Receipt {
     receipt.failure_phase = Some(FailurePhase::Invocation);
     receipt.process_started = true;
     receipt.workload = None;
-    (receipt.reported_model, receipt.model_verified, receipt.model_evidence) = (None, false, None);
-    (receipt.session_id, receipt.usage, receipt.cost_usd) = (None, None, None);
+    receipt.report = ProviderReport::default();
     detail(&mut receipt, &format!("the answer could not be written: {}", output::chain(error)));
     receipt
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agent::config::Config;
 use agent::ids::AttemptId;
-use agent::receipt::{FailurePhase, Receipt, ReceiptError, Status, status_of};
+use agent::receipt::{FailurePhase, ProviderReport, Receipt, ReceiptError, Status, status_of};
 use agent::shuttle::{Route, Shuttle, ShuttleError};
 use agent::snapshot::result::{Outcome, ResultTree, apply};
 use agent::snapshot::{Cache, Lease, Oid, Snapshot, SnapshotError};
@@ -247,7 +247,6 @@ fn not_applied(mut receipt: Receipt, message: String) -> Receipt {
     receipt.failure_phase = Some(FailurePhase::Postprocess);
     receipt.process_started = true;
     receipt.workload = None;
-    (receipt.reported_model, receipt.model_verified, receipt.model_evidence) = (None, false, None);
-    (receipt.session_id, receipt.usage, receipt.cost_usd) = (None, None, None);
+    receipt.report = ProviderReport::default();
     receipt
 }
