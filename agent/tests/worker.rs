@@ -7,7 +7,7 @@ mod fixture;
 
 use std::collections::BTreeMap;
 
-use agent::attempt::directory::StateDir;
+use agent::attempt::directory::{Accepted, StateDir};
 use agent::attempt::{Deps, EngineSource};
 use agent::container::discover::Surroundings;
 use agent::container::image::PullPolicy;
@@ -143,6 +143,29 @@ async fn an_accepted_attempt_whose_records_are_damaged_is_not_offered_again() {
     std::fs::write(successor.0.state().attempt_path(attempt).join("journal.jsonl"), "garbage\n{}\n").unwrap();
     let refused = successor.offer(assignment, Generation(2)).await.unwrap_err();
     assert!(matches!(refused, Refusal::Unfit(_)), "it may have run: nobody may run it again; {refused}");
+}
+
+#[tokio::test]
+async fn an_adopted_attempt_asks_its_own_engine_and_nothing_is_proven_while_that_is_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let runner = worker(dir.path());
+    let assignment = assignment();
+    let attempt = assignment.attempt;
+    let accepted = Accepted { generation: Generation(1), assignment };
+    drop(runner.0.state().accept(&accepted).unwrap());
+    let at = "\"at\":\"2026-01-01T00:00:00Z\"";
+    let journal = format!(
+        "{{\"seq\":1,{at},\"entry\":\"accepted\"}}\n\
+         {{\"seq\":2,{at},\"entry\":\"container-intent\",\"name\":\"c\",\"image\":\"i\",\"engine\":\"unix:///away.sock\"}}\n"
+    );
+    std::fs::write(runner.0.state().attempt_path(attempt).join("journal.jsonl"), journal).unwrap();
+    runner.0.adopt(attempt).unwrap();
+    runner.0.idle().await;
+    let receipt = receipt(&runner, attempt);
+    let detail = receipt["failureDetail"].as_str().unwrap();
+    assert!(detail.contains("/away.sock") && !detail.contains("/nowhere.sock"), "{detail}");
+    assert_eq!(receipt["teardown"]["removed"], false, "{:#}", receipt["teardown"]);
+    assert!(receipt["teardown"]["error"].as_str().unwrap().contains("/away.sock"), "{:#}", receipt["teardown"]);
 }
 
 /// A file system of its own that can be filled.

@@ -13,6 +13,7 @@ use time::OffsetDateTime;
 use super::bring_home::Collected;
 use super::fault;
 use super::outcome::Judged;
+use crate::container::discover::EngineChoice;
 use crate::event::StepRole;
 use crate::snapshot::ProjectId;
 use crate::wire::attempt::CancelSignal;
@@ -21,8 +22,11 @@ use crate::wire::attempt::CancelSignal;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "entry", rename_all = "kebab-case")]
 pub enum Entry {
-    /// The attempt was promised to the controller.
-    Accepted,
+    /// The attempt was promised to the controller, by a worker for which this engine was named.
+    Accepted {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        engine: Option<EngineChoice>,
+    },
     /// Sockets, egress proxy and container are about to be made.
     Preparing,
     /// The snapshot is about to be fetched into this project of the worker's cache, which is pinned from now on.
@@ -31,8 +35,13 @@ pub enum Entry {
     Materializing,
     /// The worktree is whole.
     Materialized,
-    /// A container of this name is about to be created, from this image.
-    ContainerIntent { name: String, image: String },
+    /// A container of this name is about to be created, from this image, by the engine at this socket.
+    ContainerIntent {
+        name: String,
+        image: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        engine: Option<EngineChoice>,
+    },
     /// It exists and is about to be started.
     ContainerCreated { id: String },
     /// The supervisor answered; preflight begins.
@@ -84,6 +93,8 @@ pub struct Standing {
     pub collected: Option<Collected>,
     /// It is durable at the controller.
     pub result_kept: bool,
+    /// The engine of the attempt, whatever engine its next driver would choose.
+    pub engine: Option<EngineChoice>,
     /// Name of the container that was or was about to be created.
     pub container_name: Option<String>,
     /// Reference of its image.
@@ -105,11 +116,15 @@ pub struct Standing {
 impl Standing {
     fn apply(&mut self, entry: &Entry) {
         match entry {
-            Entry::Accepted | Entry::Preparing | Entry::Fetching { .. } | Entry::Materializing | Entry::Preflight => {}
+            Entry::Preparing | Entry::Fetching { .. } | Entry::Materializing | Entry::Preflight => {}
+            Entry::Accepted { engine } => self.engine.clone_from(engine),
             Entry::Materialized => self.materialized = true,
             Entry::Collected { collected } => self.collected = Some((**collected).clone()),
             Entry::ResultKept => self.result_kept = true,
-            Entry::ContainerIntent { name, image } => {
+            Entry::ContainerIntent { name, image, engine } => {
+                if engine.is_some() {
+                    self.engine.clone_from(engine);
+                }
                 self.container_name = Some(name.clone());
                 self.image = Some(image.clone());
                 self.container = None;
@@ -134,7 +149,7 @@ impl Entry {
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
-            Self::Accepted => "accepted",
+            Self::Accepted { .. } => "accepted",
             Self::Preparing => "preparing",
             Self::Fetching { .. } => "fetching",
             Self::Materializing => "materializing",

@@ -112,7 +112,8 @@ pub fn begin(
     let mut record = Record::open(dir, log)?;
     if !record.standing().terminal {
         record.dir().reserve()?;
-        record.enter(if adopted { Entry::Adopted } else { Entry::Accepted })?;
+        let accepted = Entry::Accepted { engine: deps.engine.choice().cloned() };
+        record.enter(if adopted { Entry::Adopted } else { accepted })?;
         record.phase(Phase::Accepted);
     }
     let endings = Endings::new(&accepted.assignment, cancel);

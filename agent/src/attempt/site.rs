@@ -74,6 +74,26 @@ impl EngineSource {
         let _ = answered.wait_for(|answered| *answered).await; // the sender is ours: it lives as long as we
     }
 
+    /// What was named when this was made.
+    pub(super) const fn choice(&self) -> Option<&EngineChoice> {
+        self.choice.as_ref()
+    }
+
+    /// The engine that an attempt's journal names; [`EngineSource::get`] where it names none. Another one is never asked
+    /// instead: it does not know the attempt's container, and would call a running one gone.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub(super) async fn of(&self, named: Option<&EngineChoice>) -> Result<Engine, DiscoverError> {
+        let Some(named) = named.filter(|named| Some(*named) != self.choice.as_ref()) else { return self.get().await };
+        if let (EngineChoice::Socket(path), Some(engine)) = (named, self.engine.get())
+            && path.as_os_str() == engine.info().address.as_str()
+        {
+            return Ok(engine.clone());
+        }
+        discover::connect(Some(named), &self.around).await
+    }
+
     /// The engine, `None` if none answers.
     pub async fn found(&self) -> Option<Engine> {
         self.get().await.ok()
@@ -159,8 +179,9 @@ pub(super) async fn open(
             Err(_) => Ok(()),
         }
     }));
+    let named = record.standing().engine.clone();
     let making = async {
-        let engine = async { deps.engine.get().await.map_err(|error| other(&error)) };
+        let engine = async { deps.engine.of(named.as_ref()).await.map_err(|error| other(&error)) };
         let (engine, (plan, of_worktree)) = match &assignment.snapshot {
             Some(wanted) => (engine.await?, snapshot::plan(deps, generation, assignment, record, wanted).await?),
             None => {
@@ -331,7 +352,8 @@ impl Making<'_> {
         };
         let name = container_name(assignment.attempt);
         record.dir().remove_note(FACTS)?;
-        record.enter(Entry::ContainerIntent { name: name.clone(), image: reference.to_string() })?;
+        let address = Some(EngineChoice::Socket(PathBuf::from(&engine.info().address)));
+        record.enter(Entry::ContainerIntent { name: name.clone(), image: reference.to_string(), engine: address })?;
         let id = engine.create(&spec).await?;
         record.enter(Entry::ContainerCreated { id: id.as_str().to_owned() })?;
         let _ = starting.send(());

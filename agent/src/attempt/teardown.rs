@@ -9,6 +9,7 @@ use super::kept;
 use super::place::Place;
 use super::record::Record;
 use super::site::Written;
+use super::stop::describe;
 use crate::assignment::Assignment;
 use crate::container::cgroup::Cgroup;
 use crate::container::teardown::{Teardown, remove_proven};
@@ -85,7 +86,13 @@ async fn end_container(deps: &Deps, assignment: &Assignment, record: &Record, pl
             place.engine().let_end(place.container(), GRACE).await;
             Some((place.engine().clone(), place.container().clone(), place.cgroup().cloned()))
         }
-        None => find_left(deps, assignment, record).await,
+        None => match find_left(deps, assignment, record).await {
+            Ok(found) => found,
+            // Nobody looked, so nothing is proven.
+            Err(error) => {
+                return json!({"container": record.standing().container_name, "removed": false, "error": describe(&*error)});
+            }
+        },
     };
     match found {
         None if record.standing().container_name.is_some() => json!({"container": "absent", "removed": true}),
@@ -112,20 +119,27 @@ fn proof_value(proof: &Teardown, tree: Option<TreeEnd>) -> Value {
 }
 
 /// A container of the attempt that an earlier driver made and this one never opened.
+///
+/// # Errors
+/// The engine cannot be asked.
 async fn find_left(
     deps: &Deps,
     assignment: &Assignment,
     record: &Record,
-) -> Option<(Engine, ContainerId, Option<Cgroup>)> {
-    record.standing().container_name.as_ref()?;
-    let engine = deps.engine.get().await.ok()?;
-    let owner = deps.state.owner().ok()?;
-    let found = engine.list(&owner).await.ok()?;
-    let ours = found.into_iter().find(|found| found.labels.attempt == assignment.attempt)?;
+) -> Result<Option<(Engine, ContainerId, Option<Cgroup>)>, Box<dyn std::error::Error + Send + Sync>> {
+    if record.standing().container_name.is_none() {
+        return Ok(None);
+    }
+    let engine = deps.engine.of(record.standing().engine.as_ref()).await?;
+    let owner = deps.state.owner()?;
+    let found = engine.list(&owner).await?;
+    let Some(ours) = found.into_iter().find(|found| found.labels.attempt == assignment.attempt) else {
+        return Ok(None);
+    };
     // The kernel's list of its processes can only be found while its first one lives.
     let first = engine.inspect(&ours.id).await.ok().and_then(|inspection| inspection.state.pid());
     let cgroup = first.and_then(|pid| Cgroup::of(pid, &ours.id));
-    Some((engine, ours.id, cgroup))
+    Ok(Some((engine, ours.id, cgroup)))
 }
 
 async fn end_proxy(record: &Record) {
