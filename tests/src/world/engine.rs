@@ -53,6 +53,15 @@ impl Engine {
         }
     }
 
+    /// Its kind, as receipts spell it.
+    #[must_use]
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Self::Docker => "docker",
+            Self::Podman | Self::PodmanRootless => "podman",
+        }
+    }
+
     /// Value of `--engine`.
     #[must_use]
     pub fn address(self) -> String {

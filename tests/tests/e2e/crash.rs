@@ -5,33 +5,55 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use tests::world::{Cli, Engine, World};
 
-/// One test for each point.
+on_engines!(
+    [docker podman rootless]
+    a_lane_whose_program_is_killed_in_mid_answer_goes_on_alone,
+    a_container_that_is_gone_when_the_next_program_looks_has_an_unknown_end;
+
+    [docker podman]
+    a_container_that_ended_while_nobody_looked_is_read_all_the_same,
+    the_next_command_on_the_machine_takes_over_what_a_killed_one_left;
+
+    // Between the controller and its client; no engine is asked.
+    [docker]
+    an_answer_that_has_no_place_any_more_is_listed_as_the_failure_that_it_was_for_its_caller;
+);
+
+/// Scenarios in which the program is killed at one point.
 macro_rules! killed {
-    ($($name:ident = $point:literal),+ $(,)?) => {
-        $(#[test] fn $name() { killed_at(Engine::Docker, $point); })+
+    ($($engines:tt $($name:ident = $point:literal),+ $(,)?;)+) => {
+        $($( fn $name(engine: Engine) { killed_at(engine, $point); } )+)+
+        on_engines!($($engines $($name),+;)+);
     };
 }
 
+// The journal is the same on every engine. Podman has each state once, and the moments at which the engine and the journal
+// may say different things of the container.
 killed!(
+    [docker podman rootless]
+    before_the_container_is_recorded = "before:container-created";
+
+    [docker podman]
     after_it_was_accepted = "after:accepted",
-    before_it_is_prepared = "before:preparing",
     while_it_is_prepared = "after:preparing",
-    before_the_container_is_meant = "before:container-intent",
     after_the_container_is_meant = "after:container-intent",
-    before_the_container_is_recorded = "before:container-created",
+    after_the_preflight_began = "after:preflight",
+    after_the_start_is_meant = "after:step-intent-workload",
+    after_it_settles = "after:settling",
+    after_the_receipt_is_durable = "after:terminal",
+    before_the_container_is_recorded_as_gone = "before:removed";
+
+    [docker]
+    before_it_is_prepared = "before:preparing",
+    before_the_container_is_meant = "before:container-intent",
     after_the_container_is_recorded = "after:container-created",
     before_the_preflight = "before:preflight",
-    after_the_preflight_began = "after:preflight",
     before_the_start_is_meant = "before:step-intent-workload",
-    after_the_start_is_meant = "after:step-intent-workload",
     before_it_settles = "before:settling",
-    after_it_settles = "after:settling",
     before_it_is_judged = "before:judged",
     after_it_is_judged = "after:judged",
     before_the_receipt_is_durable = "before:terminal",
-    after_the_receipt_is_durable = "after:terminal",
-    before_the_container_is_recorded_as_gone = "before:removed",
-    after_the_container_is_recorded_as_gone = "after:removed",
+    after_the_container_is_recorded_as_gone = "after:removed";
 );
 
 fn killed_at(engine: Engine, point: &str) {
@@ -46,20 +68,22 @@ fn killed_at(engine: Engine, point: &str) {
     assert_eq!(ended.status(), "complete", "{point}: {:#}\n{:?}", ended.receipt, world.journal(&attempt));
     assert_eq!(ended.answer(), "the one answer", "{point}");
     assert_eq!(ended.count.invocations, 1, "{point}: {:?}", world.model.requests());
+    let container = &ended.receipt["container"];
+    assert_eq!(container["engine"]["kind"], engine.kind(), "{point}: it stays where it was begun; {container:#}");
     let terminals = world.journal(&attempt).iter().filter(|line| line["entry"] == "terminal").count();
     assert_eq!(terminals, 1, "{point}");
     world.assert_nothing_left();
 }
 
+/// Names no engine, and the tests' own is not the first that is found: the attempt knows which one it is on.
 fn attach(world: &World, attempt: &str) {
     let output = world.run(["attach", attempt]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "laneyard attach: {:?}\n{text}", output.status);
 }
 
-#[test]
-fn a_lane_whose_program_is_killed_in_mid_answer_goes_on_alone() {
-    let world = World::on(Engine::Docker);
+fn a_lane_whose_program_is_killed_in_mid_answer_goes_on_alone(engine: Engine) {
+    let world = World::on(engine);
     for cli in [Cli::Claude, Cli::Codex] {
         let gate = format!("gate-{cli:?}");
         let mut running = world.lane(cli).step(json!({"text": "said after the kill", "hold": gate})).start();
@@ -81,9 +105,8 @@ fn a_lane_whose_program_is_killed_in_mid_answer_goes_on_alone() {
     world.assert_nothing_left();
 }
 
-#[test]
-fn an_answer_that_has_no_place_any_more_is_listed_as_the_failure_that_it_was_for_its_caller() {
-    let world = World::on(Engine::Docker);
+fn an_answer_that_has_no_place_any_more_is_listed_as_the_failure_that_it_was_for_its_caller(engine: Engine) {
+    let world = World::on(engine);
     let mut running = world.lane(Cli::Claude).step(json!({"text": "has no place", "hold": "gate"})).start();
     running.until_asked();
     let attempt = running.attempt();
@@ -100,9 +123,8 @@ fn an_answer_that_has_no_place_any_more_is_listed_as_the_failure_that_it_was_for
     world.assert_nothing_left();
 }
 
-#[test]
-fn a_container_that_ended_while_nobody_looked_is_read_all_the_same() {
-    let world = World::on(Engine::Docker);
+fn a_container_that_ended_while_nobody_looked_is_read_all_the_same(engine: Engine) {
+    let world = World::on(engine);
     let mut running = world.lane(Cli::Claude).step(json!({"text": "unattended", "hold": "gate"})).start();
     running.until_asked();
     let attempt = running.attempt();
@@ -122,9 +144,8 @@ fn a_container_that_ended_while_nobody_looked_is_read_all_the_same() {
     world.assert_nothing_left();
 }
 
-#[test]
-fn a_container_that_is_gone_when_the_next_program_looks_has_an_unknown_end() {
-    let world = World::on(Engine::Docker);
+fn a_container_that_is_gone_when_the_next_program_looks_has_an_unknown_end(engine: Engine) {
+    let world = World::on(engine);
     let mut running = world.lane(Cli::Claude).step(json!({"text": "never said", "hold": "gate"})).start();
     running.until_asked();
     let attempt = running.attempt();
@@ -141,9 +162,8 @@ fn a_container_that_is_gone_when_the_next_program_looks_has_an_unknown_end() {
     world.assert_nothing_left();
 }
 
-#[test]
-fn the_next_command_on_the_machine_takes_over_what_a_killed_one_left() {
-    let world = World::on(Engine::Docker);
+fn the_next_command_on_the_machine_takes_over_what_a_killed_one_left(engine: Engine) {
+    let world = World::on(engine);
     let mut running = world.lane(Cli::Claude).step(json!({"text": "taken over", "hold": "gate"})).start();
     running.until_asked();
     running.signal(Signal::SIGKILL);

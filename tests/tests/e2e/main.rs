@@ -2,16 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-/// One module for each engine, with a test for each function that takes an engine and a CLI.
-macro_rules! on_every_engine {
-    ($cli:ident: $($name:ident),+ $(,)?) => {
-        mod docker {
-            $(#[test] fn $name() { super::super::$name(tests::world::Engine::Docker, tests::world::Cli::$cli); })+
-        }
-        mod podman {
-            $(#[test] fn $name() { super::super::$name(tests::world::Engine::Podman, tests::world::Cli::$cli); })+
-        }
+/// Scenarios, each a function that takes an engine, and the engines on which each is a test: `scenario::engine`.
+macro_rules! on_engines {
+    (@engine docker) => { tests::world::Engine::Docker };
+    (@engine podman) => { tests::world::Engine::Podman };
+    (@engine rootless) => { tests::world::Engine::PodmanRootless };
+    (@scenario [$($engine:ident)+] $name:ident) => {
+        mod $name { $( #[test] fn $engine() { super::$name(on_engines!(@engine $engine)); } )+ }
     };
+    ($($engines:tt $($name:ident),+ $(,)?;)+) => { $($( on_engines!(@scenario $engines $name); )+)+ };
 }
 
 mod crash;

@@ -7,6 +7,18 @@ use serde_json::{Value, json};
 use tests::redact::Redactor;
 use tests::world::{Cli, Engine, Lane, Mode, World};
 
+/// One module for each engine, with a test for each function that takes an engine and a CLI.
+macro_rules! on_every_engine {
+    ($cli:ident: $($name:ident),+ $(,)?) => {
+        mod docker {
+            $(#[test] fn $name() { super::super::$name(tests::world::Engine::Docker, tests::world::Cli::$cli); })+
+        }
+        mod podman {
+            $(#[test] fn $name() { super::super::$name(tests::world::Engine::Podman, tests::world::Cli::$cli); })+
+        }
+    };
+}
+
 mod claude {
     on_every_engine!(
         Claude: a_read_only_lane_delivers_the_answer, a_writer_changes_the_worktree, an_error_of_the_provider_fails_the_child,
