@@ -41,6 +41,8 @@ pub use take::{Taken, take};
 pub struct Options {
     /// Full names of refs that travel besides the base branch (`refs/heads/release`).
     pub refs: Vec<String>,
+    /// Such as must be there.
+    pub required: Vec<String>,
     pub lfs: LfsPolicy,
     /// How often a directory is read again when files changed meanwhile.
     pub attempts: u32,
@@ -52,7 +54,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { refs: Vec::new(), lfs: LfsPolicy::Pointers, attempts: 3, hidden: Vec::new(), excludes: String::new() }
+        Self {
+            refs: Vec::new(),
+            required: Vec::new(),
+            lfs: LfsPolicy::Pointers,
+            attempts: 3,
+            hidden: Vec::new(),
+            excludes: String::new(),
+        }
     }
 }
 
@@ -226,13 +235,15 @@ pub enum SnapshotError {
     #[error(
         "`{path}` does not belong to the lane's repository, as the state directory of the lane's client knows it: apply in a \
          worktree of that repository on that machine; for a clone or another machine write a patch with `laneyard result export`, \
-         and apply it there with `git apply --3way`"
+         and apply it there with `git apply`"
     )]
     Elsewhere { path: PathBuf },
     #[error("the Git work tree around `{path}` cannot be resolved: {reason}")]
     Unresolvable { path: PathBuf, reason: String },
     #[error("files changed while they were read, try again when nothing writes to them: {}", list(.paths))]
     Changed { paths: Vec<TreePath> },
+    #[error("`{name}` names no commit of the repository around `{path}`: `git -C {path} for-each-ref` shows what does", path = path.display())]
+    NoRef { name: String, path: PathBuf },
     #[error("the directory cannot be read: {detail}")]
     Unscannable { detail: String },
     #[error("{what} is damaged: {detail}")]

@@ -132,17 +132,21 @@ impl Source {
 
     /// The base branch as remote and local refs name it, the current branch and its upstream, and what was asked for.
     pub(super) async fn refs(&self, git: &Git, options: &Options) -> Result<Vec<CarriedRef>, SnapshotError> {
-        let Some(repository) = &self.repository else { return Ok(Vec::new()) };
+        let missing = |name: &String| SnapshotError::NoRef { name: name.clone(), path: self.root.clone() };
+        let Some(repository) = &self.repository else {
+            return options.required.first().map_or_else(|| Ok(Vec::new()), |name| Err(missing(name)));
+        };
         let format =
             "--format=%(refname)%00%(objectname)%00%(*objectname)%00%(objecttype)%00%(symref)%00%(upstream)%00";
         let mut args = vec!["for-each-ref", format, "refs/remotes/origin", "refs/heads/main", "refs/heads/master"];
         args.extend(repository.branch.as_deref());
-        args.extend(options.refs.iter().map(String::as_str).filter(|name| name.starts_with("refs/")));
+        let asked = options.refs.iter().chain(&options.required);
+        args.extend(asked.clone().map(String::as_str).filter(|name| name.starts_with("refs/")));
         let args: Vec<&OsStr> = args.into_iter().map(OsStr::new).collect();
         let answer = git.run(&self.root, &args, &[]).await?;
         let text = String::from_utf8_lossy(&answer.stdout);
         let mut all = BTreeMap::new();
-        let (mut wanted, mut default) = (options.refs.clone(), None);
+        let (mut wanted, mut default): (Vec<String>, _) = (asked.cloned().collect(), None);
         for line in text.split('\n') {
             let fields: Vec<&str> = line.split('\0').collect();
             let [name, object, peeled, kind, symref, upstream, ..] = fields[..] else { continue };
@@ -167,6 +171,9 @@ impl Source {
                 ["refs/heads/main", "refs/heads/master", "refs/remotes/origin/main", "refs/remotes/origin/master"]
                     .map(str::to_owned),
             ),
+        }
+        if let Some(name) = options.required.iter().find(|name| !all.contains_key(*name)) {
+            return Err(missing(name));
         }
         Ok(all
             .into_iter()

@@ -107,7 +107,11 @@ fn chain(error: &BoxError) -> String {
     let mut garbled = false;
     while let Some(inner) = cause {
         garbled |= inner.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse);
-        let more = inner.to_string();
+        let mut more = inner.to_string();
+        // The library's own words end with a link to its manual.
+        if more.contains("close_notify") {
+            more = "the connection was cut".to_owned();
+        }
         if !text.contains(&more) {
             text.push_str(": ");
             text.push_str(&more);

@@ -198,6 +198,30 @@ async fn pointers_are_counted_and_replaced_only_by_what_is_here() {
 }
 
 #[tokio::test]
+async fn a_ref_that_is_asked_for_and_not_there_is_named_and_a_configured_one_may_be_missing() {
+    let world = World::new();
+    let user = world.repository("user");
+    git(&user, &["branch", "release"]);
+    let plain = world.path("plain");
+    std::fs::create_dir(&plain).unwrap();
+    let names = |name: &str| vec![format!("refs/heads/{name}")];
+    let required = |name: &str| Options { required: names(name), ..Options::default() };
+
+    let taken = take(&world.client, &user, &required("release")).await.unwrap();
+    assert!(
+        taken.snapshot.refs.iter().any(|carried| carried.name == "refs/heads/release"),
+        "{:?}",
+        taken.snapshot.refs
+    );
+    for dir in [&user, &plain] {
+        let error = take(&world.client, dir, &required("nope")).await.unwrap_err();
+        assert!(matches!(&error, SnapshotError::NoRef { name, .. } if name == "refs/heads/nope"), "{error}");
+    }
+    let configured = Options { refs: names("nope"), ..Options::default() };
+    take(&world.client, &user, &configured).await.unwrap();
+}
+
+#[tokio::test]
 async fn conflicts_travel_as_the_files_show_them() {
     let world = World::new();
     let user = world.repository("user");

@@ -38,6 +38,11 @@ use clap::Parser;
 use time::OffsetDateTime;
 use tracing_subscriber::EnvFilter;
 
+use self::connect::ConnectError;
+use self::run::options::UsageError;
+use crate::identity::AuthorityError;
+use crate::serve::ListenError;
+
 /// Exit code of a caller's mistake.
 pub const USAGE: u8 = 64;
 /// Exit code of a command that failed.
@@ -106,6 +111,11 @@ pub fn lane_main(name: &str, mut words: Vec<OsString>) -> ExitCode {
     let first = words.first().and_then(|word| word.to_str());
     match (compatible, first) {
         (true, Some("status")) => status::main(&words[1..], name),
+        (false, Some("status"))
+            if matches!(words[1..].first().and_then(|word| word.to_str()), Some("--help" | "-h")) =>
+        {
+            status::help("laneyard")
+        }
         (false, Some("status")) => {
             if let Ok(config) = agent::config::Config::load(&environment) {
                 adopt::in_background(&config);
@@ -144,9 +154,17 @@ fn command(words: Vec<OsString>, environment: &Environment) -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             output::failure(error.as_ref());
-            ExitCode::from(FAILED)
+            ExitCode::from(if is_of_the_caller(&error) { USAGE } else { FAILED })
         }
     }
+}
+
+/// True for what the caller wrote, which no second try mends.
+fn is_of_the_caller(error: &anyhow::Error) -> bool {
+    error.is::<UsageError>()
+        || matches!(error.downcast_ref(), Some(ListenError::Address { .. } | ListenError::Plaintext { .. }))
+        || matches!(error.downcast_ref(), Some(ConnectError::NoController))
+        || matches!(error.downcast_ref(), Some(AuthorityError::Name { .. }))
 }
 
 fn dispatch(cli: Cli, environment: &Environment) -> anyhow::Result<ExitCode> {

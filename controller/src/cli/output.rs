@@ -42,7 +42,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     let mut source = error.source();
     while let Some(cause) = source {
         let more = cause.to_string();
-        if !text.ends_with(&more) {
+        if !text.contains(&more) {
             text.push_str(": ");
             text.push_str(&more);
         }

@@ -186,7 +186,7 @@ impl Apply {
         anyhow::ensure!(
             dir.is_dir(),
             "`{}`, where the lane's files were, is not on this machine: name a worktree of that repository with --cwd, or take \
-             the changes with `laneyard result export {}` and `git apply --3way`",
+             the changes with `laneyard result export {}` and `git apply`",
             dir.display(),
             self.attempt
         );
@@ -196,7 +196,7 @@ impl Apply {
             Outcome::Moved { which } => {
                 let text = format!(
                     "nothing was written, since these are not as the lane found them: {}; put them back, or use `laneyard \
-                     result export {}` and `git apply --3way`",
+                     result export {}` and `git apply`",
                     which.join(", "),
                     self.attempt
                 );

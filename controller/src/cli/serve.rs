@@ -1,6 +1,6 @@
 //! `laneyard serve`: the controller as a process of its own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use bytesize::ByteSize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use super::run::options::UsageError;
 use super::{USAGE, output};
 use crate::identity::IdentityDir;
 use crate::serve::{Listen, ServeConfig, serve};
@@ -50,7 +51,7 @@ impl Serve {
     pub async fn run(self, config: &Config, token_file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
         let listen: Listen = self.listen.parse()?;
         if self.lease < SHORTEST_LEASE {
-            anyhow::bail!("--lease must be at least {} ms", SHORTEST_LEASE.as_millis());
+            return Err(UsageError(format!("--lease must be at least {} ms", SHORTEST_LEASE.as_millis())).into());
         }
         let dir = self.dir.unwrap_or_else(|| ServeConfig::dir_of(&config.state_dir));
         let mut settings = ServeConfig::new(listen, &dir);
@@ -58,7 +59,7 @@ impl Serve {
         settings.timing.lease = self.lease;
         settings.timing.heartbeat = settings.timing.heartbeat.min(self.lease / 4);
         settings.timing.interrupt_after = self.interrupt_after;
-        settings.reserve = self.reserve.as_u64();
+        settings.reserve = fitting(self.reserve, &dir)?;
         settings.retention = config.retention;
         settings.snapshots.cache = config.snapshot.cache;
         if let Some(file) = token_file {
@@ -73,7 +74,8 @@ impl Serve {
         }
         if let Some(life) = self.certificate_life {
             if life < SHORTEST_LIFE {
-                anyhow::bail!("--certificate-life must be at least {} s", SHORTEST_LIFE.as_secs());
+                let message = format!("--certificate-life must be at least {} s", SHORTEST_LIFE.as_secs());
+                return Err(UsageError(message).into());
             }
             settings.lives.client = life;
         }
@@ -91,5 +93,21 @@ impl Serve {
         });
         serve(settings, shutdown, |address| output::data(&format!("listening on {address}, {proof}"))).await?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// As much again stays free beside the reserve: one that the whole disk could not hold twice would keep every lane out.
+fn fitting(reserve: ByteSize, dir: &Path) -> Result<u64, UsageError> {
+    // It may still have to be made.
+    let disk = dir.ancestors().find_map(|dir| nix::sys::statvfs::statvfs(dir).ok());
+    let size = disk.map(|disk| disk.blocks().saturating_mul(disk.fragment_size()));
+    match size {
+        Some(size) if reserve.as_u64() > size / 2 => Err(UsageError(format!(
+            "--reserve {reserve} cannot be set aside: the disk of `{}` has {} in all, and as much again stays free beside the \
+             reserve; name a smaller one",
+            dir.display(),
+            ByteSize(size)
+        ))),
+        _ => Ok(reserve.as_u64()),
     }
 }

@@ -15,6 +15,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::administer::{self, Administration};
 use super::output;
+use super::run::options::UsageError;
 use super::table::table;
 
 /// Make, list and revoke the credentials of people, CI and workers.
@@ -92,7 +93,9 @@ impl Create {
         let key = rcgen::KeyPair::generate()?;
         let csr = self.certificate.as_ref().map(|_| signing_request(&self.name, &key)).transpose()?;
         for path in self.out.iter().chain(&self.certificate) {
-            anyhow::ensure!(!path.exists(), "`{}` exists: name a new file", path.display());
+            if path.exists() {
+                return Err(UsageError(format!("`{}` exists: name a new file", path.display())).into());
+            }
         }
         let expires_in_s = self.expires.map(|life| life.as_secs());
         let wanted = CreateCredential { kind, name: self.name, role: self.role, expires_in_s, csr };
@@ -173,10 +176,9 @@ async fn list(there: &Administration, all: bool, json: bool) -> anyhow::Result<(
 }
 
 async fn revoke(there: &Administration, id: &str) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        id.bytes().all(|byte| byte.is_ascii_alphanumeric()),
-        "`{id}` is no id: `laneyard token list` shows them"
-    );
+    if !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(UsageError(format!("`{id}` is no id: `laneyard token list` shows them")).into());
+    }
     let empty = serde_json::json!({});
     let view: CredentialView = there.post(&format!("{}/{id}/revoke", paths::CREDENTIALS), &empty).await?;
     output::line(&format!("{} {} of `{}` is {}", view.kind.as_str(), view.id, view.name, view.standing.as_str()));

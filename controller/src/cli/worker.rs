@@ -12,6 +12,7 @@ use anyhow::Context as _;
 
 use super::administer::{self, Administration};
 use super::output;
+use super::run::options::UsageError;
 
 /// Let workers join this controller, or throw them out.
 #[derive(Debug, clap::Args)]
@@ -64,7 +65,9 @@ async fn token(
     url: Option<String>,
 ) -> anyhow::Result<()> {
     let url = url.or_else(|| there.url.clone()).context("the controller has no name: pass --url https://HOST:PORT")?;
-    anyhow::ensure!(url.starts_with("https://"), "workers join over TLS: pass --url https://HOST:PORT");
+    if !url.starts_with("https://") {
+        return Err(UsageError("workers join over TLS: pass --url https://HOST:PORT".to_owned()).into());
+    }
     let name = name.map(|name| name.to_string()).unwrap_or_default();
     let expires_in_s = Some(expires.as_secs());
     let wanted = CreateCredential { kind: Kind::Join, name: name.clone(), role: Role::Worker, expires_in_s, csr: None };

@@ -182,5 +182,5 @@ pub(super) fn full() -> ApiError {
         code::STORAGE_FULL,
         "the controller's disk is full; nothing that was acknowledged is lost",
     )
-    .hint("free some space on the controller, then try again")
+    .hint("free some space on the controller, or serve with a smaller --reserve, then try again")
 }

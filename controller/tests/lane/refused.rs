@@ -202,6 +202,7 @@ fn values_of_our_own_flags_are_refused_by_name() {
         ("--engine podmann", "engine: `podmann` names no engine"),
         ("--allow-host https://x.example", "allow-host: `https://x.example` is no exact host: it is a URL"),
         ("--memory 1", "memory must be at least 64 MiB"),
+        ("--quiet --verbose", "verbose and quiet exclude each other"),
     ] {
         let desk = Desk::new();
         let before = desk.files();
@@ -289,6 +290,7 @@ fn help_is_data_and_success() {
         assert!(seen.out().starts_with("Usage: "), "{}", seen.out());
     }
     let own = Desk::new().run("laneyard", "run --help").out();
+    assert!(own.contains("74, the controller's disk is full"), "{own}");
     assert!(own.contains("--allow-host") && !Desk::new().run("pstack-runner", "--help").out().contains("--allow-host"));
 }
 
@@ -305,6 +307,17 @@ fn a_controller_that_cannot_listen_leaves_nothing_behind() {
 }
 
 #[test]
+fn help_of_status_is_data_too() {
+    let desk = Desk::new();
+    for words in ["status --help", "status -h", "help status"] {
+        let told = desk.run("laneyard", words);
+        assert_eq!(told.code(), 0, "{}", told.err());
+        assert!(told.out().starts_with("Usage: laneyard status --progress"), "{}", told.out());
+    }
+    assert_eq!(desk.run("pstack-runner", "status --help").code(), 64, "the reference knows no such argument");
+}
+
+#[test]
 fn other_commands_refuse_with_the_same_code() {
     let desk = Desk::new();
     assert_eq!(desk.run("laneyard", "nonsense").code(), 64);
@@ -313,5 +326,18 @@ fn other_commands_refuse_with_the_same_code() {
     assert_eq!(unknown.code(), 70);
     assert!(unknown.err().contains("no attempt 0199aaaa-bbbb-7ccc-8ddd-eeeeeeeeeeee"), "{}", unknown.err());
     assert_eq!(desk.run("laneyard", "--help").code(), 0);
+    for (words, part) in [
+        ("serve --listen nonsense", "`nonsense` is no address to listen on"),
+        ("serve --listen http://0.0.0.0:7", "is not a loopback address"),
+        ("serve --lease 0s", "--lease must be at least"),
+        ("serve --reserve 1EB", "--reserve 888.2 PiB cannot be set aside"),
+        ("init --name ://x", "`://x` is neither a host's name nor an address"),
+        ("queue", "no controller: name it with --controller"),
+        ("workers list", "no controller: name it with --controller"),
+    ] {
+        let refused = desk.run("laneyard", words);
+        assert_eq!(refused.code(), 64, "{words}: {}", refused.err());
+        assert!(refused.err().contains(part), "{words}: {}", refused.err());
+    }
     assert!(desk.run("laneyard", "completions bash").out().contains("laneyard"));
 }

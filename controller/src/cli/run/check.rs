@@ -21,6 +21,9 @@ pub fn check(options: &Options) -> Result<(), UsageError> {
     if options.contract == Contract::Legacy {
         agent::driver::require(options.provider).map_err(|error| UsageError(error.to_string()))?;
     }
+    if options.own.verbose && options.own.quiet {
+        return refuse("verbose and quiet exclude each other: leave one of them out".to_owned());
+    }
     subscription(options)?;
     model_rules(Requested {
         parent: options.parent,

@@ -51,13 +51,16 @@ Exit: 0 delivered, 64 usage, 65 malformed output, 69 CLI or model unavailable, 7
 130 cancelled. A receipt is one JSON line: on stdout for 0, else on stderr.
 ";
 
+const FULL: &str = "Without one: 74, the controller's disk is full, and the same call may succeed later.
+";
+
 /// The whole text.
 #[must_use]
 pub fn text(compatible: bool) -> String {
     let name = if compatible { "pstack-runner" } else { "laneyard run" };
     let status = name.replace(" run", "");
-    let own = if compatible { "" } else { OWN };
+    let (own, full) = if compatible { ("", "") } else { (OWN, FULL) };
     format!(
-        "Usage: {name} FLAGS\n       {status} status --progress FILE --receipt FILE ... [--json]\n\nRuns exactly one lane.\n\n{FLAGS}{own}{EXITS}"
+        "Usage: {name} FLAGS\n       {status} status --progress FILE --receipt FILE ... [--json]\n\nRuns exactly one lane.\n\n{FLAGS}{own}{EXITS}{full}"
     )
 }

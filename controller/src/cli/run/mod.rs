@@ -165,7 +165,6 @@ fn overridden(mut config: Config, options: &Options) -> Result<Config, UsageErro
     config.worktree = own.worktree.unwrap_or(config.worktree);
     config.snapshot.history = own.history.unwrap_or(config.snapshot.history);
     config.snapshot.lfs = own.lfs.unwrap_or(config.snapshot.lfs);
-    config.snapshot.refs.extend(own.refs);
     config.controller = place::controller(config.controller, own.controller, own.proof)?;
     Ok(config)
 }
@@ -292,7 +291,8 @@ impl Checked {
         files: (&mut reserve::Reserved, &mut reserve::Reserved),
         latch: &mut Latch,
     ) -> Result<Option<Settled>, UsageError> {
-        let sending = travel::send(&self.config, connection.client(), &self.assignment, self.talk);
+        let sending =
+            travel::send(&self.config, connection.client(), &self.assignment, &self.options.own.refs, self.talk);
         let sent = tokio::select! {
             biased;
             _ = latch.first() => None,

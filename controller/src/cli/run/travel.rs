@@ -66,7 +66,7 @@ pub fn check_state(config: &Config, cwd: &Path) -> Result<(), TravelError> {
     Ok(())
 }
 
-/// Takes the snapshot and sends what the controller lacks of it. A writer's stays pinned here until its result is settled.
+/// Takes the snapshot, with the `required` refs, and sends what the controller lacks of it. A writer's stays pinned here until its result is settled.
 ///
 /// # Errors
 /// See [`TravelError`]; nothing is left but what makes a later try shorter.
@@ -74,6 +74,7 @@ pub async fn send(
     config: &Config,
     client: &Client,
     assignment: &Assignment,
+    required: &[String],
     talk: Talk,
 ) -> Result<SnapshotRef, TravelError> {
     let cwd = assignment.paths.real_cwd();
@@ -81,6 +82,7 @@ pub async fn send(
     let cache = cache(config)?;
     let options = Options {
         refs: config.snapshot.refs.clone(),
+        required: required.to_vec(),
         lfs: config.snapshot.lfs,
         hidden: hidden(&assignment.paths),
         ..Options::default()
