@@ -31,15 +31,16 @@ pub struct Proof {
 }
 
 impl Proof {
-    /// These files, and where one is not named, the other's.
+    /// These files, and where one is not named, the other's. A token or certificate that is named is used alone: beside the
+    /// other's token, a certificate would prove nothing.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
-        Self {
-            ca: self.ca.or(other.ca),
-            token_file: self.token_file.or(other.token_file),
-            client_key: self.client_key.or(if self.client_cert.is_none() { other.client_key } else { None }),
-            client_cert: self.client_cert.or(other.client_cert),
+        let ca = self.ca.or(other.ca);
+        if self.token_file.is_some() || self.client_cert.is_some() {
+            return Self { ca, ..self };
         }
+        let client_key = self.client_key.or(other.client_key);
+        Self { ca, client_key, ..other }
     }
 
     /// The flag of a file that is named, if any is.

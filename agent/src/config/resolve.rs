@@ -445,6 +445,15 @@ mod tests {
         assert_eq!((other.url.as_str(), other.proof.ca), ("https://b.example", None));
         let key = at("LANEYARD_CLIENT_CERT", "/run/me.pem").proof;
         assert_eq!((key.client_cert, key.client_key), (Some("/run/me.pem".into()), None));
+        environment.remove("LANEYARD_CONTROLLER");
+        environment.remove("LANEYARD_TOKEN_FILE");
+        let config = Config::parse(text, Path::new("/etc/laneyard/config.toml"), &environment).unwrap();
+        let alone = config.controller.unwrap().proof;
+        assert_eq!(
+            (alone.client_cert, alone.token_file),
+            (Some("/run/me.pem".into()), None),
+            "a token would win over it"
+        );
     }
 
     #[track_caller]

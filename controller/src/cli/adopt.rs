@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use agent::attempt::directory::StateDir;
-use agent::config::{Config, ControllerAddress};
+use agent::config::{Config, Proof};
 use agent::ids::AttemptId;
 use agent::progress::Reporter;
 use agent::receipt::status_of;
@@ -17,6 +17,7 @@ use agent::worker::Worker;
 use futures_util::future::join_all;
 
 use super::connect::{self, Adoption, ConnectError, Connection};
+use super::credential;
 use super::output::{Talk, chain};
 use super::record::{Held, Record, RecordError, Records};
 use super::run::deliver::{Settled, Shut, deliver, deliver_receipt, unseen};
@@ -140,7 +141,7 @@ async fn settle_one(config: &Config, connection: Option<&Connection>, held: Held
             forget_if_over(held, &settled);
             settled
         }
-        None => finish(config, held, &mut latch, waiting).await,
+        None => finish(config, &Proof::default(), held, &mut latch, waiting).await,
     };
     if let Err(error) = settled {
         tracing::warn!(%attempt, error = %chain(&error), "the attempt could not be finished");
@@ -185,21 +186,21 @@ fn is_gone(error: &io::Error) -> bool {
 /// The attempt cannot be taken over, or the reserved files are not there any more.
 pub async fn finish(
     config: &Config,
+    flags: &Proof,
     held: Held,
     latch: &mut Latch,
     waiting: (Talk, OnLost),
 ) -> Result<Settled, FinishError> {
-    let connection = open_for(config, &held).await?;
+    let connection = open_for(config, flags, &held).await?;
     let settled = finish_on(config, &connection, &held, latch, waiting).await;
     connection.close().await;
     forget_if_over(held, &settled);
     settled
 }
 
-async fn open_for(config: &Config, held: &Held) -> Result<Connection, ConnectError> {
-    let record = &held.record;
-    let controller = record.controller.clone().map(|url| ControllerAddress { url, proof: record.proof.clone() });
-    connect::open(&Config { controller, ..config.clone() }, false, Adoption::One(record.attempt)).await
+async fn open_for(config: &Config, flags: &Proof, held: &Held) -> Result<Connection, ConnectError> {
+    let controller = credential::address(config, flags, &held.record).await;
+    connect::open(&Config { controller, ..config.clone() }, false, Adoption::One(held.record.attempt)).await
 }
 
 async fn finish_on(

@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_millis(500);
 #[derive(Debug, clap::Args)]
 pub struct Attach {
     /// Id of the attempt.
-    attempt: AttemptId,
+    pub attempt: AttemptId,
     /// Say nothing on stderr while it runs.
     #[arg(long)]
     quiet: bool,
@@ -136,27 +136,13 @@ impl Attach {
         anyhow::bail!("the events of attempt {} ended without a receipt", self.attempt)
     }
 
-    async fn finish(&self, config: &Config, mut held: Held, talk: Talk) -> anyhow::Result<ExitCode> {
+    async fn finish(&self, config: &Config, held: Held, talk: Talk) -> anyhow::Result<ExitCode> {
         let mut latch = Latch::install()?;
         talk.say(&format!("finishing attempt {} for its killed client", held.record.attempt));
-        let named = config.controller.as_ref().map(|address| &address.url);
-        if named.is_some() && named == held.record.controller.as_ref() {
-            let former = std::mem::take(&mut held.record.proof);
-            held.record.proof = instead_of(former, self.proof.clone());
-        }
         let on_lost = self.on_lost.unwrap_or(held.record.on_lost());
-        let settled = adopt::finish(config, held, &mut latch, (talk, on_lost)).await?;
+        let settled = adopt::finish(config, &self.proof, held, &mut latch, (talk, on_lost)).await?;
         settled.print();
         Ok(ExitCode::from(settled.exit_code()))
-    }
-}
-
-/// The client's credential may be refused by now: one that is named is used alone.
-fn instead_of(former: Proof, named: Proof) -> Proof {
-    if named.token_file.is_some() || named.client_cert.is_some() {
-        Proof { ca: named.ca.or(former.ca), ..named }
-    } else {
-        named.or(former)
     }
 }
 

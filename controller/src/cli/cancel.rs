@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use agent::attempt::directory::StateDir;
-use agent::config::Config;
+use agent::config::{Config, Proof};
 use agent::ids::AttemptId;
 use agent::receipt::status_of;
 use agent::wire::attempt::{AttemptState, AttemptView, CancelSignal};
@@ -13,13 +13,13 @@ use nix::unistd::Pid;
 use super::record::{RecordError, Records};
 use super::run::drive::OnLost;
 use super::run::signals::Latch;
-use super::{adopt, connect, output};
+use super::{adopt, connect, credential, output};
 
 /// End an attempt; its receipt will say `cancelled`.
 #[derive(Debug, clap::Args)]
 pub struct Cancel {
     /// Id of the attempt.
-    attempt: AttemptId,
+    pub attempt: AttemptId,
     /// Ask with SIGTERM instead of SIGINT.
     #[arg(long)]
     term: bool,
@@ -30,14 +30,13 @@ impl Cancel {
     ///
     /// # Errors
     /// The attempt is unknown, or its client or controller cannot be reached.
-    pub async fn run(self, config: &Config) -> anyhow::Result<ExitCode> {
+    pub async fn run(self, config: &Config, flags: &Proof) -> anyhow::Result<ExitCode> {
         let signal = if self.term { CancelSignal::Terminate } else { CancelSignal::Interrupt };
         let records = Records::of(&config.state_dir);
         match records.look(self.attempt) {
             Ok(record) if record.controller.is_some() => {
-                let mut there = config.clone();
-                there.controller =
-                    record.controller.map(|url| agent::config::ControllerAddress { url, proof: record.proof });
+                let controller = credential::address(config, flags, &record).await;
+                let there = Config { controller, ..config.clone() };
                 self.told(&connect::remote(&there)?.cancel(self.attempt, signal).await?)
             }
             Ok(_) => self.local(config, &records, signal).await,
@@ -79,7 +78,9 @@ impl Cancel {
             Ok(held) => {
                 let (_keep, asked) = tokio::sync::watch::channel(Some(signal));
                 let mut latch = Latch::of(asked);
-                let settled = adopt::finish(config, held, &mut latch, (output::Talk::SILENT, OnLost::Wait)).await?;
+                let settled =
+                    adopt::finish(config, &Proof::default(), held, &mut latch, (output::Talk::SILENT, OnLost::Wait))
+                        .await?;
                 output::data(&settled.receipt.to_string());
                 Ok(ExitCode::SUCCESS)
             }

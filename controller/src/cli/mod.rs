@@ -8,6 +8,7 @@ pub mod cancel;
 pub mod completions;
 pub mod connect; // the way to a controller
 pub mod contract;
+pub mod credential; // for an attempt whose client left a record
 pub mod gc;
 pub mod helper;
 pub mod init;
@@ -175,7 +176,13 @@ fn dispatch(cli: Cli, environment: &Environment) -> anyhow::Result<ExitCode> {
     // Of a controller it is the file that it makes, of everybody else one that exists.
     let token_file = if matches!(cli.command, Command::Serve(_)) { place.token_file.take() } else { None };
     let proof = place.proof();
-    let config = match place.config(environment) {
+    let found = match &cli.command {
+        Command::Attach(attach::Attach { attempt, .. }) | Command::Cancel(cancel::Cancel { attempt, .. }) => {
+            place.config_for(environment, *attempt)
+        }
+        _ => place.config(environment),
+    };
+    let config = match found {
         Ok(config) => config,
         Err(error) => {
             output::failure(&error);
@@ -205,7 +212,7 @@ fn dispatch(cli: Cli, environment: &Environment) -> anyhow::Result<ExitCode> {
                 attach.proof = proof;
                 attach.run(&config).await
             }
-            Command::Cancel(cancel) => cancel.run(&config).await,
+            Command::Cancel(cancel) => cancel.run(&config, &proof).await,
             Command::Attempts(attempts) => attempts.run(&config).await,
             Command::Queue(queue) => queue.run(&config).await,
             Command::Gc(gc) => gc.run(&config).await,

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use agent::config::{Config, ConfigError, ControllerAddress, Environment, Proof};
 use agent::container::discover::EngineChoice;
+use agent::ids::AttemptId;
 
+use super::record::{Record, Records};
 use super::run::options::UsageError;
 
 /// Where to look.
@@ -69,6 +71,25 @@ impl Place {
         }
         config.controller = controller(config.controller, self.controller, proof)?;
         Ok(config)
+    }
+}
+
+impl Place {
+    /// The same, for a command about one attempt: where no controller is named, credentials are for the one of its client.
+    ///
+    /// # Errors
+    /// As [`Place::config`].
+    pub fn config_for(self, environment: &Environment, attempt: AttemptId) -> Result<Config, PlaceError> {
+        let plain = Config::load(environment)?;
+        if plain.controller.is_none() && self.controller.is_none() {
+            let state_dir = self.state_dir.as_ref().unwrap_or(&plain.state_dir);
+            if let Ok(Record { controller: Some(url), .. }) = Records::of(state_dir).look(attempt) {
+                let mut environment = environment.clone();
+                environment.insert("LANEYARD_CONTROLLER".to_owned(), url);
+                return self.config(&environment);
+            }
+        }
+        self.config(environment)
     }
 }
 

@@ -82,6 +82,13 @@ impl Desk {
         Seen(soon(self.command(words).output()).await.unwrap())
     }
 
+    /// Runs it on the same machine, with nothing of its controller but what these variables say.
+    pub(crate) async fn run_with(&self, words: &[&str], variables: &[(&str, &str)]) -> Seen {
+        let mut command = self.bare();
+        command.args(words).arg("--state-dir").arg(self.path(self.state)).envs(variables.iter().copied());
+        Seen(soon(command.output()).await.unwrap())
+    }
+
     /// Runs a word that talks to no controller.
     pub(crate) async fn alone(&self, words: &[&str]) -> Seen {
         Seen(soon(self.bare().args(words).output()).await.unwrap())

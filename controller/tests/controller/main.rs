@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on says where")]
 
 mod api;
+mod attached; // lanes of clients that are gone, in other hands
 mod delivered; // what a client gave to its caller
 mod desk;
 mod disk;

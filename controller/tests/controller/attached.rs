@@ -1,0 +1,118 @@
+//! Lanes whose client is gone, and who may go on with them.
+
+use std::sync::Arc;
+
+use agent::ids::AttemptId;
+use agent::wire::attempt::AttemptState;
+use agent::wire::identity::{Kind, Role};
+use controller::cli::record::Records;
+use tokio_util::sync::CancellationToken;
+
+use crate::desk::{Desk, ended};
+use crate::identity::Secure;
+use crate::scripted::Scripted;
+use crate::support::until_state;
+
+/// A lane of ada's that runs, and whose client was killed.
+struct Left {
+    secure: Secure,
+    /// Id of ada's credential.
+    id: String,
+    desk: Desk,
+    worker: Arc<Scripted>,
+    _connected: CancellationToken,
+    attempt: AttemptId,
+}
+
+async fn left() -> Left {
+    let secure = Secure::start();
+    let (id, secret) = secure.create(Kind::Token, Role::Submit, "ada", None).await;
+    let desk = Desk::of(&secure, &secret);
+    let worker = Scripted::new(1);
+    let connected = secure.served.connect("w1", worker.clone());
+    let client = secure.served.client();
+    let (mut child, attempt) = desk.lane(&client, &["--worktree", "direct"]).await;
+    worker.until_offered(attempt).await;
+    worker.start(attempt);
+    until_state(&client, attempt, |state| matches!(state, AttemptState::Running { started: true, .. })).await;
+    child.start_kill().unwrap();
+    assert_eq!(ended(child).await.signal(), Some(9));
+    Left { secure, id, desk, worker, _connected: connected, attempt }
+}
+
+impl Left {
+    async fn end(&self) {
+        self.worker.end(self.attempt, "complete", Some(b"answer"));
+        until_state(&self.secure.served.client(), self.attempt, AttemptState::is_ended).await;
+    }
+
+    /// Another credential of this name, in a file.
+    async fn another(&self, name: &str) -> String {
+        let (_, secret) = self.secure.create(Kind::Token, Role::Submit, name, None).await;
+        let path = self.desk.path(&format!("{name}.other"));
+        agent::secret_file::write(&path, &secret).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn check_delivered(&self) {
+        assert_eq!(std::fs::read(self.desk.path("out.md")).unwrap(), b"answer");
+        assert_eq!(self.desk.json("receipt.json")["status"], "complete");
+        assert_eq!(Records::of(&self.desk.path("state")).all(), []);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_in_the_environment_finishes_the_lane_of_a_revoked_one() {
+    let left = left().await;
+    left.secure.revoke(&left.id).await;
+    let token = left.another("ada").await;
+    left.end().await;
+    let words = ["attach", &left.attempt.to_string()];
+    let seen = left.desk.run_with(&words, &[]).await;
+    assert_eq!(seen.code(), 70, "{}", seen.err());
+    assert!(seen.err().contains("was revoked"), "{}", seen.err());
+    let seen = left.desk.run_with(&words, &[("LANEYARD_TOKEN_FILE", &token)]).await;
+    assert_eq!(seen.code(), 0, "{}", seen.err());
+    left.check_delivered();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configured_credential_wins_over_the_clients_and_the_clients_over_one_that_is_refused() {
+    let left = left().await;
+    let token = left.another("ada").await;
+    let strangers = left.desk.path("stranger.token");
+    agent::secret_file::write(&strangers, "ly_nobody-knows-this-token").unwrap();
+    let (ca, address) = (left.secure.ca(), left.secure.served.address.clone());
+    let configured = |token: &str| {
+        let text = format!("[controller]\nurl = '{address}'\nca = '{}'\ntoken-file = '{token}'\n", ca.display());
+        std::fs::write(left.desk.path("config.toml"), text).unwrap();
+        [("LANEYARD_CONFIG", left.desk.path("config.toml").to_str().unwrap().to_owned())]
+    };
+    let attempt = left.attempt.to_string();
+    // The client's own is good still.
+    let there = configured(strangers.to_str().unwrap());
+    let there = there.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let seen = left.desk.run_with(&["cancel", &attempt], &there).await;
+    assert_eq!((seen.code(), seen.err().as_str()), (0, ""));
+    left.secure.revoke(&left.id).await;
+    left.end().await;
+    let there = configured(&token);
+    let there = there.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let seen = left.desk.run_with(&["attach", &attempt], &there).await;
+    assert_eq!(seen.code(), 0, "{}", seen.err());
+    left.check_delivered();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_goes_with_the_credential_that_is_named_now() {
+    let left = left().await;
+    left.secure.revoke(&left.id).await;
+    let token = left.another("ada").await;
+    let attempt = left.attempt.to_string();
+    let refused = left.desk.run_with(&["cancel", &attempt], &[]).await;
+    assert!(refused.code() == 70 && refused.err().contains("was revoked"), "{}", refused.err());
+    let seen = left.desk.run_with(&["cancel", &attempt, "--token-file", &token], &[]).await;
+    assert_eq!((seen.code(), seen.err().as_str()), (0, ""));
+    let view = left.secure.served.client().attempt(left.attempt).await.unwrap();
+    assert!(view.cancel.is_some(), "{view:?}");
+}
