@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use agent::descriptor::{Mode, Provider};
+use agent::descriptor::{Effort, Mode, Provider};
 use agent::ids::{AttemptId, Generation, InstanceId, WorkerId};
 use agent::receipt::Status;
 use agent::wire::attempt::{CancelSignal, PanelSeat};
@@ -56,7 +56,14 @@ pub enum Event {
     /// The worker of an interrupted attempt still has it.
     Resumed { attempt: AttemptId },
     /// A client asked for a cancel. `unstarted` is the receipt in case that the attempt provably never starts.
-    CancelRequested { attempt: AttemptId, signal: CancelSignal, unstarted: Option<Box<Value>> },
+    CancelRequested {
+        attempt: AttemptId,
+        signal: CancelSignal,
+        unstarted: Option<Box<Value>>,
+        /// Name of who asked; absent in journals from before it was kept.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+    },
     /// The terminal event is durable here.
     Ended { attempt: AttemptId, status: String },
     /// A client told what it gave to its caller: the status of that receipt.
@@ -131,6 +138,9 @@ pub struct Order {
     pub submitter: String,
     pub provider: Provider,
     pub model: String,
+    /// Absent in journals from before it was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<Effort>,
     pub mode: Mode,
     pub execution_id: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

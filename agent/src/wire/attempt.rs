@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use crate::assignment::Assignment;
-use crate::descriptor::{Mode, Provider};
+use crate::descriptor::{Effort, Mode, Provider};
 use crate::ids::{AttemptId, Generation, WorkerId};
 use crate::receipt::Status;
 
@@ -50,6 +50,9 @@ pub struct AttemptView {
     /// `None` for an attempt that a worker brought along and nobody submitted here.
     pub provider: Option<Provider>,
     pub model: Option<String>,
+    /// `None` also for attempts of before it was told.
+    #[serde(default)]
+    pub effort: Option<Effort>,
     pub mode: Option<Mode>,
     pub execution_id: Option<String>,
     #[serde(with = "time::serde::rfc3339")]

@@ -25,6 +25,8 @@ pub mod code {
     pub const FORBIDDEN: &str = "forbidden";
     /// 403: a worker's certificate speaks for that worker only.
     pub const NOT_YOUR_WORKER: &str = "not-your-worker";
+    /// 403: the attempt is another submitter's.
+    pub const NOT_YOUR_ATTEMPT: &str = "not-your-attempt";
     /// 401: the credential was good, its time is over.
     pub const CREDENTIAL_EXPIRED: &str = "credential-expired";
     /// 401: the credential was revoked.

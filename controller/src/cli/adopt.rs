@@ -137,15 +137,23 @@ async fn settle_one(config: &Config, connection: Option<&Connection>, held: Held
     let waiting = (Talk::SILENT, held.record.on_lost());
     let settled = match connection {
         Some(connection) => {
-            let settled = finish_on(config, connection, &held, &mut latch, waiting).await;
+            let settled = finish_on(config, connection, &held, &mut latch, waiting, true).await;
             forget_if_over(held, &settled);
             settled
         }
-        None => finish(config, &Proof::default(), held, &mut latch, waiting).await,
+        None => finish(config, &Own::default(), held, &mut latch, waiting).await,
     };
     if let Err(error) = settled {
         tracing::warn!(%attempt, error = %chain(&error), "the attempt could not be finished");
     }
+}
+
+/// What a command that finishes a lane was told by its own flags.
+#[derive(Clone, Debug, Default)]
+pub struct Own {
+    pub proof: Proof,
+    /// An attempt that nobody knows is to be ended.
+    pub gives_up: bool,
 }
 
 /// An attempt could not be finished for its killed client.
@@ -157,6 +165,11 @@ pub enum FinishError {
     Unseen(#[from] Unseen),
     #[error(transparent)]
     Shut(#[from] Shut),
+    #[error(
+        "{reason}; it may be known to another controller, or under another credential: its files stay reserved. Pass the \
+         one that submitted it; if nobody will ever know it, `laneyard attach {attempt} --on-lost fail` ends it"
+    )]
+    Doubt { attempt: AttemptId, reason: String },
     #[error("the receipt of attempt {attempt} at `{}` cannot be written: {source}", path.display())]
     File { attempt: AttemptId, path: PathBuf, source: io::Error },
     /// Nobody has the reserved file any more; there is nothing to be tried again.
@@ -186,21 +199,19 @@ fn is_gone(error: &io::Error) -> bool {
 /// The attempt cannot be taken over, or the reserved files are not there any more.
 pub async fn finish(
     config: &Config,
-    flags: &Proof,
+    own: &Own,
     held: Held,
     latch: &mut Latch,
     waiting: (Talk, OnLost),
 ) -> Result<Settled, FinishError> {
-    let connection = open_for(config, flags, &held).await?;
-    let settled = finish_on(config, &connection, &held, latch, waiting).await;
+    let controller = credential::address(config, &own.proof, &held.record).await;
+    let certain = controller.as_ref().is_none_or(|address| credential::is_the_clients(address, &held.record));
+    let there = Config { controller, ..config.clone() };
+    let connection = connect::open(&there, false, Adoption::One(held.record.attempt)).await?;
+    let settled = finish_on(config, &connection, &held, latch, waiting, certain || own.gives_up).await;
     connection.close().await;
     forget_if_over(held, &settled);
     settled
-}
-
-async fn open_for(config: &Config, flags: &Proof, held: &Held) -> Result<Connection, ConnectError> {
-    let controller = credential::address(config, flags, &held.record).await;
-    connect::open(&Config { controller, ..config.clone() }, false, Adoption::One(held.record.attempt)).await
 }
 
 async fn finish_on(
@@ -209,6 +220,7 @@ async fn finish_on(
     held: &Held,
     latch: &mut Latch,
     waiting: (Talk, OnLost),
+    certain: bool,
 ) -> Result<Settled, FinishError> {
     let record = &held.record;
     let mut receipt = match record.receipt.reopen() {
@@ -227,11 +239,11 @@ async fn finish_on(
             let status = status_of(&ended.receipt);
             (ended, status)
         }
-        Err(why) => match record.assignment.as_ref().filter(|_| is_final(&why)) {
+        Err(why) => match record.assignment.as_ref().filter(|_| is_final(&why, certain)) {
             Some(assignment) => {
                 (Ended { receipt: unseen(assignment, &why, latch).to_value(), answer_bytes: None }, None)
             }
-            None => return Err(why.into()),
+            None => return Err(kept(record.attempt, why)),
         },
     };
     let ended = match &record.worktree {
@@ -246,11 +258,21 @@ async fn finish_on(
     Ok(settled)
 }
 
-/// Nothing that is tried later would show the end.
-fn is_final(why: &Unseen) -> bool {
+/// Nothing that is tried later would show the end. That nobody knows the attempt counts only from the controller and for
+/// the submitter that certainly are the right ones: what another answers ends no lane.
+fn is_final(why: &Unseen, certain: bool) -> bool {
     match why {
         Unseen::Lost(_) => true,
-        Unseen::Call(error) => error.is(NO_SUCH_ATTEMPT),
+        Unseen::Call(error) => certain && error.is(NO_SUCH_ATTEMPT),
+    }
+}
+
+/// An end that was not seen, and that may be seen by others or later: the lane stays as it is.
+fn kept(attempt: AttemptId, why: Unseen) -> FinishError {
+    match why {
+        Unseen::Call(error) if error.is(NO_SUCH_ATTEMPT) => FinishError::Doubt { attempt, reason: chain(&error) },
+        Unseen::Call(error) if error.is_of_credential() => Shut { attempt, reason: chain(&error) }.into(),
+        why => why.into(),
     }
 }
 

@@ -140,7 +140,8 @@ impl Attach {
         let mut latch = Latch::install()?;
         talk.say(&format!("finishing attempt {} for its killed client", held.record.attempt));
         let on_lost = self.on_lost.unwrap_or(held.record.on_lost());
-        let settled = adopt::finish(config, &self.proof, held, &mut latch, (talk, on_lost)).await?;
+        let own = adopt::Own { proof: self.proof.clone(), gives_up: self.on_lost == Some(OnLost::Fail) };
+        let settled = adopt::finish(config, &own, held, &mut latch, (talk, on_lost)).await?;
         settled.print();
         Ok(ExitCode::from(settled.exit_code()))
     }

@@ -127,6 +127,7 @@ async fn remote(config: &Config) -> anyhow::Result<Vec<Row>> {
         .into_iter()
         .map(|view| {
             let provider = view.provider.map_or_else(|| "?".to_owned(), |provider| provider.to_string());
+            let effort = view.effort.map(|effort| format!("@{effort}")).unwrap_or_default();
             let (state, place) = match view.state {
                 AttemptState::Queued { position, reason } => (format!("queued at {position}"), reason),
                 AttemptState::Offered { worker, .. } => ("offered".to_owned(), worker.to_string()),
@@ -137,7 +138,7 @@ async fn remote(config: &Config) -> anyhow::Result<Vec<Row>> {
             };
             let row = Row {
                 attempt: view.attempt,
-                descriptor: format!("{provider}:{}", view.model.unwrap_or_default()),
+                descriptor: format!("{provider}:{}{effort}", view.model.unwrap_or_default()),
                 state,
                 place,
                 delivered: view.delivered.map(|delivered| delivered.status.as_str().to_owned()),

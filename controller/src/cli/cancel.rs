@@ -78,9 +78,14 @@ impl Cancel {
             Ok(held) => {
                 let (_keep, asked) = tokio::sync::watch::channel(Some(signal));
                 let mut latch = Latch::of(asked);
-                let settled =
-                    adopt::finish(config, &Proof::default(), held, &mut latch, (output::Talk::SILENT, OnLost::Wait))
-                        .await?;
+                let settled = adopt::finish(
+                    config,
+                    &adopt::Own::default(),
+                    held,
+                    &mut latch,
+                    (output::Talk::SILENT, OnLost::Wait),
+                )
+                .await?;
                 output::data(&settled.receipt.to_string());
                 Ok(ExitCode::SUCCESS)
             }

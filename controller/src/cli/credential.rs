@@ -2,8 +2,26 @@
 
 use agent::config::{Config, ControllerAddress, Proof};
 
+use sha2::{Digest as _, Sha256};
+
 use super::connect;
 use super::record::Record;
+use crate::store::answers::hex;
+
+/// Tells one credential from another without saying anything about it. `None`: it cannot be read, or there is none.
+#[must_use]
+pub fn digest(proof: &Proof) -> Option<String> {
+    let bytes = std::fs::read(proof.token_file.as_ref().or(proof.client_cert.as_ref())?).ok()?;
+    Some(hex(&Sha256::digest(bytes)))
+}
+
+/// True if this is the very credential with which the record's client submitted: a controller that takes it is that
+/// client's, and takes us for the same submitter.
+#[must_use]
+pub fn is_the_clients(address: &ControllerAddress, record: &Record) -> bool {
+    let now = digest(&address.proof);
+    now.is_some() && now == record.credential && record.controller.as_ref() == Some(&address.url)
+}
 
 /// The record's controller, and the credential that counts now: one that the flags name, alone; else the configured one
 /// or, if the controller refuses that, the client's own. `None`: the attempt is of this machine.

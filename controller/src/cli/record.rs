@@ -31,6 +31,9 @@ pub struct Record {
     /// Names of files, never their content.
     #[serde(flatten)]
     pub proof: Proof,
+    /// Of the credential with which it submitted, see [`credential::digest`](super::credential::digest).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<String>,
     pub output: FileRecord,
     pub receipt: FileRecord,
     /// What a receipt needs should nobody see the end; without prompt and variables.
@@ -239,6 +242,7 @@ mod tests {
             execution_id: "x".to_owned(),
             controller: None,
             proof: Proof::default(),
+            credential: None,
             output: file.clone(),
             receipt: file,
             assignment: None,

@@ -137,7 +137,7 @@ impl Core {
             }
             Event::Interrupted { attempt } => self.set_interrupted(*attempt, true),
             Event::Resumed { attempt } => self.set_interrupted(*attempt, false),
-            Event::CancelRequested { attempt, signal, unstarted } => self.change(*attempt, |attempt| {
+            Event::CancelRequested { attempt, signal, unstarted, .. } => self.change(*attempt, |attempt| {
                 let (seq, unstarted) = (entry.seq, unstarted.clone());
                 attempt.cancel = Some(CancelRequest { signal: *signal, seq, unstarted });
             }),

@@ -19,6 +19,7 @@ impl Core {
             submitter: attempt.submitter().to_owned(),
             provider: order.map(|order| order.provider),
             model: order.map(|order| order.model.clone()),
+            effort: order.and_then(|order| order.effort),
             mode: order.map(|order| order.mode),
             execution_id: order.map(|order| order.execution_id.clone()),
             submitted_at: attempt.submitted_at,

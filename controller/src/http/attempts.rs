@@ -17,8 +17,8 @@ use tokio_util::io::ReaderStream;
 use super::App;
 use super::auth::Principal;
 use super::error::{ApiError, full};
+use super::own::{own, shown};
 use super::request::{Body, Id, Paging, Params};
-use super::results::own;
 use super::snapshots::depot;
 use crate::core::attempt::State as Phase;
 use crate::event::Order;
@@ -68,6 +68,7 @@ fn order(submit: &Submit, submitter: String) -> Result<Order, ApiError> {
         submitter,
         provider: assignment.provider,
         model: assignment.model.clone(),
+        effort: Some(assignment.effort),
         mode: assignment.mode,
         execution_id: assignment.execution_id.clone(),
         labels: submit.labels.clone(),
@@ -80,19 +81,24 @@ fn order(submit: &Submit, submitter: String) -> Result<Order, ApiError> {
     })
 }
 
-pub(super) async fn show(State(app): State<App>, Id(id): Id<AttemptId>) -> Result<Json<AttemptView>, ApiError> {
+pub(super) async fn show(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Id(id): Id<AttemptId>,
+) -> Result<Json<AttemptView>, ApiError> {
     let view = app.supervisor.ask(move |world, _, _| world.core.view(id)).await?;
-    Ok(Json(view.ok_or(Refused::NoSuchAttempt(id))?))
+    Ok(Json(shown(view.ok_or(Refused::NoSuchAttempt(id))?, &principal)))
 }
 
 pub(super) async fn list(
     State(app): State<App>,
+    Extension(principal): Extension<Principal>,
     Params(paging): Params<Paging>,
 ) -> Result<Json<Page<AttemptView>>, ApiError> {
     let (limit, after) = (paging.limit(), paging.after::<AttemptId>()?);
     let items = app.supervisor.ask(move |world, _, _| {
         let older = world.core.attempts().range(..after.unwrap_or_else(AttemptId::last));
-        let items = older.rev().take(limit + 1).filter_map(|(id, _)| world.core.view(*id));
+        let items = older.rev().take(limit + 1).filter_map(|(id, _)| Some(shown(world.core.view(*id)?, &principal)));
         items.collect::<Vec<_>>()
     });
     Ok(Json(page(items.await?, limit, |view| view.attempt.to_string())))
@@ -117,19 +123,21 @@ pub(super) async fn queue(
 
 pub(super) async fn cancel(
     State(app): State<App>,
+    Extension(principal): Extension<Principal>,
     Id(id): Id<AttemptId>,
     Body(Cancel { signal }): Body<Cancel>,
 ) -> Result<(StatusCode, Json<AttemptView>), ApiError> {
+    own(&app, &principal, id).await?;
+    let by = principal.name;
     let assignment = app.store.assignment(id).await?;
     let receipt = assignment.map(|assignment| unstarted::cancelled(&assignment, signal, OffsetDateTime::now_utc()));
     let view = app.supervisor.ask(move |world, effects, now| {
-        client::on_cancel(world, effects, now, id, signal, receipt)?;
+        client::on_cancel(world, effects, now, id, (signal, by), receipt)?;
         world.core.view(id).ok_or(Refused::NoSuchAttempt(id))
     });
     Ok((StatusCode::ACCEPTED, Json(view.await??)))
 }
 
-/// What the caller got is told by whoever submitted the attempt; to others it does not exist.
 pub(super) async fn delivered(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
@@ -162,7 +170,12 @@ async fn end(app: &App, id: AttemptId) -> Result<End, ApiError> {
     })
 }
 
-pub(super) async fn receipt(State(app): State<App>, Id(id): Id<AttemptId>) -> Result<Json<Value>, ApiError> {
+pub(super) async fn receipt(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Id(id): Id<AttemptId>,
+) -> Result<Json<Value>, ApiError> {
+    own(&app, &principal, id).await?;
     let end = end(&app, id).await?;
     let last = app.store.events(id, end.last_seq.saturating_sub(1), 1).await?.pop();
     match last.map(|event| event.body) {
@@ -175,7 +188,12 @@ pub(super) async fn receipt(State(app): State<App>, Id(id): Id<AttemptId>) -> Re
     }
 }
 
-pub(super) async fn answer(State(app): State<App>, Id(id): Id<AttemptId>) -> Result<Response, ApiError> {
+pub(super) async fn answer(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Id(id): Id<AttemptId>,
+) -> Result<Response, ApiError> {
+    own(&app, &principal, id).await?;
     let end = end(&app, id).await?;
     let Some((digest, _)) = end.answer else {
         let message = format!("attempt {id} delivered no answer");

@@ -7,6 +7,7 @@ mod credentials;
 mod error;
 mod gc;
 mod guard;
+mod own;
 mod request;
 mod results;
 mod snapshots;

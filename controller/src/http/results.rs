@@ -9,12 +9,12 @@ use axum::{Extension, Json};
 use http::StatusCode;
 
 use super::App;
-use super::auth::{Principal, Role};
+use super::auth::Principal;
 use super::error::ApiError;
+use super::own::own;
 use super::request::{Body, Id, Params};
 use super::snapshots::{Incoming, Of, Piece, announced, bytes, depot, held, sweep, uploaded};
 use crate::depot::{Goods, Left};
-use crate::reactor::Refused;
 
 /// Objects of an attempt's result are named by its own project only.
 fn same_project(project: &agent::snapshot::ProjectId, of: &agent::snapshot::ProjectId) -> Result<(), ApiError> {
@@ -80,16 +80,6 @@ pub(super) async fn kept(
         reviewed.into_iter().filter(theirs).collect()
     });
     Ok(Json(Let { release: release.await? }))
-}
-
-/// A result belongs to whoever submitted its attempt; to others it does not exist.
-pub(super) async fn own(app: &App, principal: &Principal, id: AttemptId) -> Result<(), ApiError> {
-    let submitter =
-        app.supervisor.ask(move |world, _, _| world.core.attempt(id).map(|known| known.submitter().to_owned()));
-    match submitter.await? {
-        Some(submitter) if submitter == principal.name || principal.role == Role::Admin => Ok(()),
-        _ => Err(Refused::NoSuchAttempt(id).into()),
-    }
 }
 
 async fn left(app: &App, principal: &Principal, id: AttemptId) -> Result<Left, ApiError> {

@@ -12,6 +12,7 @@ use agent::event::{Event, EventBody};
 use agent::ids::AttemptId;
 use agent::transport::events::KEEP_ALIVE;
 use agent::wire::attempt::{AttemptState, AttemptView, stream};
+use axum::Extension;
 use axum::extract::State;
 use axum::response::Sse;
 use axum::response::sse::{Event as Record, KeepAlive};
@@ -21,7 +22,9 @@ use serde::Serialize;
 use tracing::warn;
 
 use super::App;
+use super::auth::Principal;
 use super::error::ApiError;
+use super::own::own;
 use super::request::{Id, last_event_id};
 use crate::hub::{Notice, Watch};
 use crate::reactor::Refused;
@@ -33,10 +36,12 @@ const REFRESH: Duration = Duration::from_secs(2);
 
 pub(super) async fn events(
     State(app): State<App>,
+    Extension(principal): Extension<Principal>,
     Id(id): Id<AttemptId>,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Record, Infallible>>>, ApiError> {
     let after = last_event_id(&headers)?;
+    own(&app, &principal, id).await?;
     // First watch, then look: nothing falls between.
     let watch = app.hub.watch(id);
     let view = app.supervisor.ask(move |world, _, _| world.core.view(id)).await?;

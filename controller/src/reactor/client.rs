@@ -33,7 +33,7 @@ pub fn on_submit(
     Ok(())
 }
 
-/// A cancel. The first one counts. `unstarted` is the receipt for an attempt that provably never starts.
+/// A cancel, and who asks for it. The first one counts. `unstarted` is the receipt for an attempt that provably never starts.
 ///
 /// # Errors
 /// The attempt is unknown.
@@ -42,7 +42,7 @@ pub fn on_cancel(
     effects: &mut Effects,
     now: Now,
     id: AttemptId,
-    signal: CancelSignal,
+    (signal, by): (CancelSignal, String),
     unstarted: Option<Value>,
 ) -> Result<(), Refused> {
     let attempt = world.core.attempt(id).ok_or(Refused::NoSuchAttempt(id))?;
@@ -51,7 +51,7 @@ pub fn on_cancel(
     }
     let offered = matches!(attempt.state, State::Offered { .. });
     let unstarted = unstarted.map(Box::new);
-    commit(world, effects, now, Event::CancelRequested { attempt: id, signal, unstarted });
+    commit(world, effects, now, Event::CancelRequested { attempt: id, signal, unstarted, by: Some(by) });
     if offered {
         withdraw(world, effects, now, id, Withdrawal::Cancelled);
     } else {

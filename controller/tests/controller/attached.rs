@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::desk::{Desk, ended};
 use crate::identity::Secure;
 use crate::scripted::Scripted;
-use crate::support::until_state;
+use crate::support::{Served, quick, until_state};
 
 /// A lane of ada's that runs, and whose client was killed.
 struct Left {
@@ -115,4 +115,61 @@ async fn a_cancel_goes_with_the_credential_that_is_named_now() {
     assert_eq!((seen.code(), seen.err().as_str()), (0, ""));
     let view = left.secure.served.client().attempt(left.attempt).await.unwrap();
     assert!(view.cancel.is_some(), "{view:?}");
+}
+
+impl Left {
+    /// Nothing ended it: the files are reserved and the record is there.
+    fn check_kept(&self) {
+        assert_eq!(std::fs::read(self.desk.path("receipt.json")).unwrap(), b"", "no end is claimed");
+        assert_eq!(std::fs::read(self.desk.path("out.md")).unwrap(), b"");
+        assert_eq!(Records::of(&self.desk.path("state")).all(), [self.attempt]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_submitters_token_ends_no_lane_and_the_right_one_finishes_it() {
+    let left = left().await;
+    let bobs = left.another("bob").await;
+    let words = ["attach", &left.attempt.to_string(), "--token-file", &bobs];
+    let refused = || async {
+        let seen = left.desk.run_with(&words, &[]).await;
+        assert_eq!((seen.code(), seen.out().as_str()), (70, ""));
+        assert!(
+            seen.err().contains("was submitted by `ada`") && seen.err().contains("administrator"),
+            "{}",
+            seen.err()
+        );
+        left.check_kept();
+    };
+    refused().await;
+    left.end().await;
+    refused().await;
+    let seen = left.desk.run_with(&["attach", &left.attempt.to_string()], &[]).await;
+    assert_eq!(seen.code(), 0, "{}", seen.err());
+    left.check_delivered();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_does_not_know_the_attempt_ends_no_lane_unless_the_caller_gives_it_up() {
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut served = Served::start(first.path(), "127.0.0.1:0", quick());
+    let desk = Desk::at(&served);
+    let (mut child, attempt) = desk.lane(&served.client(), &["--worktree", "direct"]).await;
+    child.start_kill().unwrap();
+    assert_eq!(ended(child).await.signal(), Some(9));
+    let address = served.address.trim_start_matches("http://").to_owned();
+    served.kill();
+    let other = Served::start(second.path(), &address, quick());
+    std::fs::copy(second.path().join("token"), first.path().join("token")).unwrap(); // the same name, another credential
+    let (words, none) = (["attach", &attempt.to_string()], other.client().attempts(None, 1).await.unwrap());
+    assert_eq!(none.items, []);
+    let seen = desk.run_with(&words, &[]).await;
+    assert_eq!(seen.code(), 70);
+    assert!(seen.err().contains("files stay reserved") && seen.err().contains("--on-lost fail"), "{}", seen.err());
+    assert_eq!(std::fs::read(desk.path("receipt.json")).unwrap(), b"");
+    assert!(desk.path("out.md").exists());
+    let seen = desk.run_with(&[&words[..], &["--on-lost", "fail"]].concat(), &[]).await;
+    assert_eq!(seen.code(), 70, "{}", seen.err());
+    assert_eq!(desk.json("receipt.json")["status"], "child-failed");
+    assert_eq!(Records::of(&desk.path("state")).all(), []);
 }

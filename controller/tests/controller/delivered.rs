@@ -78,7 +78,7 @@ async fn only_whoever_submitted_an_attempt_says_what_was_delivered() {
             Err(error) => panic!("{error}"),
         }
     };
-    assert_eq!(told(secure.bearing(&bob)).await, "404 no-such-attempt");
+    assert_eq!(told(secure.bearing(&bob)).await, "403 not-your-attempt");
     assert_eq!(told(secure.with(worker.credentials.clone())).await, "403 forbidden");
     assert_eq!(told(secure.with(secure.trust())).await, "401 unauthenticated");
     assert_eq!(given(&owner.attempt(id).await.unwrap()), None);

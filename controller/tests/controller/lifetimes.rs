@@ -23,7 +23,7 @@ use crate::support::{drain, soon, submission, until_state};
 async fn a_revoked_token_ends_its_open_streams_and_connections() {
     let secure = Secure::start();
     let (id, secret) = secure.create(Kind::Token, Role::Submit, "ada", None).await;
-    let (_, other) = secure.create(Kind::Token, Role::Submit, "bob", None).await;
+    let (_, other) = secure.create(Kind::Token, Role::Admin, "bob", None).await;
     let (ada, bob) = (secure.bearing(&secret), secure.bearing(&other));
     let (attempt, submit) = submission();
     Client::new(ada.clone()).submit(&submit).await.unwrap();

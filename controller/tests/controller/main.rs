@@ -15,6 +15,7 @@ mod joining;
 mod lifetimes;
 mod lost;
 mod openapi;
+mod owners; // whose attempts are
 mod operators;
 mod properties;
 mod refusals;

@@ -136,6 +136,7 @@ impl Sim {
             submitter: format!("s{}", choice % 3),
             provider: assignment.provider,
             model: String::new(),
+            effort: None,
             mode: assignment.mode,
             execution_id: String::new(),
             labels: BTreeMap::new(),
@@ -154,7 +155,8 @@ impl Sim {
         let Some(id) = self.attempts.get(usize::from(choice) % self.attempts.len().max(1)).copied() else { return };
         let receipt = unstarted::cancelled(&assignment(), CancelSignal::Interrupt, self.now().at);
         self.decide(|world, effects, now| {
-            client::on_cancel(world, effects, now, id, CancelSignal::Interrupt, Some(receipt)).unwrap();
+            client::on_cancel(world, effects, now, id, (CancelSignal::Interrupt, "ada".to_owned()), Some(receipt))
+                .unwrap();
         });
     }
 

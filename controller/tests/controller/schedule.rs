@@ -44,6 +44,7 @@ impl Fleet {
             submitter: name[..1].to_owned(),
             provider: Provider::Codex,
             model: String::new(),
+            effort: None,
             mode: Mode::ReadOnly,
             execution_id: String::new(),
             labels: BTreeMap::new(),

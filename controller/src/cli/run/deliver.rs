@@ -11,6 +11,7 @@ use agent::receipt::{
     launcher_evidence, pretty_value, status_of,
 };
 use agent::transport::CallError;
+use agent::wire::error::code::NO_SUCH_ATTEMPT;
 use futures_util::stream::StreamExt as _;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -35,6 +36,12 @@ const ANSWER_TRIES: u32 = 60;
 pub struct Shut {
     pub attempt: AttemptId,
     pub reason: String,
+}
+
+/// What the controller has shown us before it shows us no more: a matter of the credential, or of who answers there now.
+#[must_use]
+pub fn is_not_for_us(error: &CallError) -> bool {
+    error.is_of_credential() || error.is(NO_SUCH_ATTEMPT)
 }
 
 /// Puts answer and receipt in place. The receipt comes last: who sees it finds the answer.
@@ -144,7 +151,7 @@ enum Copy {
 async fn copy(lane: &dyn Lane, attempt: AttemptId, expected: Option<u64>, output: &mut Reserved) -> Result<(), Copy> {
     let lost = |error: CallError| match error {
         passing if passing.is_passing() => Copy::Passing,
-        refused if refused.is_of_credential() => Copy::Final(Unfetched::Shut(refused)),
+        refused if is_not_for_us(&refused) => Copy::Final(Unfetched::Shut(refused)),
         other => Copy::Final(Unfetched::Failed(io::Error::other(other))),
     };
     let unwritten = |error| Copy::Final(Unfetched::Failed(error));

@@ -14,7 +14,7 @@ use agent::transport::CallError;
 use agent::wire::snapshot::SnapshotRef;
 use serde_json::{Value, json};
 
-use super::deliver::Shut;
+use super::deliver::{Shut, is_not_for_us};
 use super::drive::Ended;
 use super::travel::{cache, let_go};
 use crate::cli::output::{Meter, Talk, chain};
@@ -43,8 +43,8 @@ impl HomeError {
     /// True if another credential could do what this one could not.
     fn is_of_credential(&self) -> bool {
         match self {
+            Self::Send(ShuttleError::Call(error)) | Self::Call(error) => is_not_for_us(error),
             Self::Send(error) => error.is_of_credential(),
-            Self::Call(error) => error.is_of_credential(),
             Self::Snapshot(_) | Self::Other { .. } => false,
         }
     }

@@ -37,6 +37,7 @@ use self::report::report;
 use self::reserve::{Reservation, canonical};
 use self::signals::Latch;
 use super::connect::{self, Adoption, Connection};
+use super::credential;
 use super::output::{self, Talk, chain};
 use super::place;
 use super::record::{FileRecord, Record, Records, WorktreeRecord};
@@ -254,6 +255,7 @@ impl Checked {
             execution_id: self.assignment.execution_id.clone(),
             controller: self.config.controller.as_ref().map(|address| address.url.clone()),
             proof: self.config.controller.as_ref().map(|address| address.proof.clone()).unwrap_or_default(),
+            credential: self.config.controller.as_ref().and_then(|address| credential::digest(&address.proof)),
             output: FileRecord::of(output),
             receipt: FileRecord::of(receipt),
             assignment: Some(Box::new(self.assignment.to_remember())),
