@@ -116,7 +116,7 @@ fn take_left(config: &Config, seen: &mut BTreeSet<AttemptId>) -> (Vec<Held>, Vec
         if seen.contains(&attempt) {
             continue;
         }
-        match records.take(attempt) {
+        match records.take_as(attempt, true) {
             Ok(held) => {
                 seen.insert(attempt);
                 if held.record.controller.is_some() { there.push(held) } else { here.push(held) }
@@ -131,9 +131,24 @@ fn take_left(config: &Config, seen: &mut BTreeSet<AttemptId>) -> (Vec<Held>, Vec
     (here, there)
 }
 
+/// Finishes one lane. A signal to this process is for all of them, a word in the state directory for this one.
 async fn settle_one(config: &Config, connection: Option<&Connection>, held: Held, latch: &Latch) {
+    let (attempt, mut all) = (held.record.attempt, latch.clone());
+    let records = Records::of(&config.state_dir);
+    let (asked, first) = tokio::sync::watch::channel(None);
+    let listening = async {
+        let signal = tokio::select! { signal = all.first() => signal, signal = records.asked(attempt) => signal };
+        asked.send_replace(Some(signal));
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = settle(config, connection, held, Latch::of(first)) => {}
+        () = listening => {}
+    }
+}
+
+async fn settle(config: &Config, connection: Option<&Connection>, held: Held, mut latch: Latch) {
     let attempt = held.record.attempt;
-    let mut latch = latch.clone();
     let waiting = (Talk::SILENT, held.record.on_lost());
     let settled = match connection {
         Some(connection) => {

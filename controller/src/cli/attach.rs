@@ -7,18 +7,19 @@ use std::time::Duration;
 use agent::config::{Config, Proof};
 use agent::event::{Event, EventBody};
 use agent::ids::AttemptId;
-use agent::receipt::status_of;
+use agent::receipt::{Status, status_of};
 use agent::wire::attempt::AttemptState;
 use futures_util::StreamExt as _;
 use serde_json::Value;
 
 use super::connect::{Adoption, ConnectError};
 use super::output::{self, Talk};
+use super::reach::Driver;
 use super::record::{Held, RecordError, Records};
-use super::run::drive::OnLost;
+use super::run::drive::{Lost, OnLost, lost};
 use super::run::lane::{News, word};
 use super::run::signals::Latch;
-use super::{adopt, connect, follow};
+use super::{adopt, connect, credential, follow};
 
 /// How often it is looked whether the client still lives.
 const LOOK: Duration = Duration::from_millis(500);
@@ -46,32 +47,52 @@ impl Attach {
     /// The attempt is unknown, or cannot be taken over.
     pub async fn run(self, config: &Config) -> anyhow::Result<ExitCode> {
         let talk = Talk::new(false, self.quiet);
+        let mut latch = Latch::install()?;
         match Records::of(&config.state_dir).take(self.attempt) {
-            Ok(held) => self.finish(config, held, talk).await,
+            Ok(held) => self.finish(config, held, &mut latch, talk).await,
             Err(RecordError::Busy { pid, .. }) => {
                 talk.say(&format!("process {pid} is the client of this attempt; watching"));
-                self.beside_client(config, talk).await
+                self.beside_client(config, latch, talk).await
             }
-            Err(RecordError::Unknown { .. }) => self.without_client(config, talk).await,
+            Err(RecordError::Unknown { .. }) => self.without_client(config, latch, talk).await,
             Err(error) => Err(error.into()),
         }
     }
 
     /// Watches, and finishes the attempt should its client die meanwhile. The end is told as the client wrote it down:
     /// only that one knows whether the answer and the changes reached their places.
-    async fn beside_client(self, config: &Config, talk: Talk) -> anyhow::Result<ExitCode> {
+    async fn beside_client(self, config: &Config, mut latch: Latch, talk: Talk) -> anyhow::Result<ExitCode> {
         let records = Records::of(&config.state_dir);
-        let file = records.look(self.attempt).ok().map(|record| record.receipt.path);
-        let watching = self.watch(config, talk);
+        let record = records.look(self.attempt).ok();
+        let file = record.as_ref().map(|record| record.receipt.path.clone());
+        let controller = match &record {
+            Some(record) => credential::address(config, &self.proof, record).await,
+            None => config.controller.clone(),
+        };
+        let there = Config { controller, ..config.clone() };
+        let driver = match &there.controller {
+            Some(_) => Driver::Controller(connect::remote(&there)?),
+            None => Driver::Holder(records.clone()),
+        };
+        let watching = self.watch(&there, latch.clone(), &driver, talk);
         tokio::pin!(watching);
         let mut ended = None;
+        let mut asked = false;
         loop {
             tokio::select! {
-                receipt = &mut watching, if ended.is_none() => ended = Some(receipt?),
+                seen = &mut watching, if ended.is_none() => match seen? {
+                    Seen::End(receipt) => ended = Some(receipt),
+                    Seen::Away(lost) => return Ok(away(&lost)),
+                },
+                // It has ended, and its client may still have much to fetch.
+                signal = latch.first(), if ended.is_some() && !asked => {
+                    asked = true;
+                    driver.ask(self.attempt, signal).await?;
+                }
                 () = tokio::time::sleep(LOOK) => {}
             }
             match (records.take(self.attempt), &ended) {
-                (Ok(held), _) => return self.finish(config, held, talk).await,
+                (Ok(held), _) => return self.finish(config, held, &mut latch, talk).await,
                 (Err(RecordError::Busy { .. }), _) | (Err(_), None) => {}
                 (Err(RecordError::Unknown { .. }), Some(receipt)) => return Ok(self.show(receipt, file)),
                 (Err(error), Some(_)) => return Err(error.into()),
@@ -80,25 +101,33 @@ impl Attach {
     }
 
     /// No client waits for it: an attempt of a fleet, or one that is over, or one that nobody drives.
-    async fn without_client(self, config: &Config, talk: Talk) -> anyhow::Result<ExitCode> {
-        if !follow::log_path(config, self.attempt).is_file() {
-            return Ok(self.show(&self.watch(config, talk).await?, None));
+    async fn without_client(self, config: &Config, latch: Latch, talk: Talk) -> anyhow::Result<ExitCode> {
+        let mut connection = None;
+        if follow::log_path(config, self.attempt).is_file() {
+            let local = Config { controller: None, ..config.clone() };
+            connection = match connect::open(&local, false, Adoption::One(self.attempt)).await {
+                Ok(connection) => Some(connection),
+                // Over, or driven by another process: the log tells all.
+                Err(ConnectError::Adopt(error)) => {
+                    tracing::debug!(%error, "not taken over");
+                    None
+                }
+                Err(error) => return Err(error.into()),
+            };
         }
-        let local = Config { controller: None, ..config.clone() };
-        let connection = match connect::open(&local, false, Adoption::One(self.attempt)).await {
-            Ok(connection) => Some(connection),
-            // Over, or driven by another process: the log tells all.
-            Err(ConnectError::Adopt(error)) => {
-                tracing::debug!(%error, "not taken over");
-                None
-            }
-            Err(error) => return Err(error.into()),
+        let driver = match (&connection, &config.controller) {
+            (Some(connection), _) => Driver::Controller(connection.client().clone()),
+            (None, Some(_)) => Driver::Controller(connect::remote(config)?),
+            (None, None) => Driver::Nobody,
         };
-        let ended = self.watch(config, talk).await;
+        let seen = self.watch(config, latch, &driver, talk).await;
         if let Some(connection) = connection {
             connection.close().await;
         }
-        Ok(self.show(&ended?, None))
+        Ok(match seen? {
+            Seen::End(receipt) => self.show(&receipt, None),
+            Seen::Away(lost) => away(&lost),
+        })
     }
 
     /// Prints what its client wrote down of this end, if that is on this machine, else the end as the worker told it.
@@ -114,37 +143,68 @@ impl Attach {
         print(receipt)
     }
 
-    /// Waits for the receipt, as the worker wrote it.
-    async fn watch(&self, config: &Config, talk: Talk) -> anyhow::Result<Value> {
+    /// Waits for the receipt, as the worker wrote it. The first signal becomes a cancel, and the wait goes on, unless the
+    /// worker is away.
+    async fn watch(&self, config: &Config, mut latch: Latch, driver: &Driver, talk: Talk) -> anyhow::Result<Seen> {
         let mut news = follow::news(config, self.attempt)?;
-        while let Some(told) = news.next().await {
-            match told? {
-                News::Event(Event { body: EventBody::Terminal { receipt, .. }, .. }) => return Ok(receipt),
-                News::Event(Event { body: EventBody::Status { note: Some(note), .. }, .. }) => talk.say(&note),
-                News::State(state) => {
+        let (mut asked, mut silent) = (false, None);
+        loop {
+            if let (true, Some(lost)) = (asked, &silent) {
+                return Ok(Seen::Away(Lost::clone(lost)));
+            }
+            let told = tokio::select! {
+                biased;
+                signal = latch.first(), if !asked => {
+                    asked = true;
+                    talk.say(&format!("{}: cancelling, waiting for the receipt", signal.as_str()));
+                    driver.ask(self.attempt, signal).await?;
+                    continue;
+                }
+                told = news.next() => told,
+            };
+            match told.transpose()? {
+                Some(News::Event(Event { body: EventBody::Terminal { receipt, .. }, .. })) => {
+                    return Ok(Seen::End(receipt));
+                }
+                Some(News::Event(Event { body: EventBody::Status { note: Some(note), .. }, .. })) => talk.say(&note),
+                Some(News::State(state)) => {
                     if let Some(word) = word(&state) {
                         talk.say(&word);
                     }
+                    silent = lost(&state);
                     if let (Some(OnLost::Fail), AttemptState::Interrupted { worker, .. }) = (self.on_lost, state) {
                         anyhow::bail!("worker {worker} is lost with attempt {}; its late receipt counts", self.attempt);
                     }
                 }
-                News::Word(word) => talk.say(&word),
-                News::Event(_) | News::Live(_) => {}
+                Some(News::Word(word)) => talk.say(&word),
+                Some(News::Event(_) | News::Live(_)) => {}
+                None => anyhow::bail!("the events of attempt {} ended without a receipt", self.attempt),
             }
         }
-        anyhow::bail!("the events of attempt {} ended without a receipt", self.attempt)
     }
 
-    async fn finish(&self, config: &Config, held: Held, talk: Talk) -> anyhow::Result<ExitCode> {
-        let mut latch = Latch::install()?;
+    async fn finish(&self, config: &Config, held: Held, latch: &mut Latch, talk: Talk) -> anyhow::Result<ExitCode> {
         talk.say(&format!("finishing attempt {} for its killed client", held.record.attempt));
         let on_lost = self.on_lost.unwrap_or(held.record.on_lost());
         let own = adopt::Own { proof: self.proof.clone(), gives_up: self.on_lost == Some(OnLost::Fail) };
-        let settled = adopt::finish(config, &own, held, &mut latch, (talk, on_lost)).await?;
+        let settled = adopt::finish(config, &own, held, latch, (talk, on_lost)).await?;
         settled.print();
         Ok(ExitCode::from(settled.exit_code()))
     }
+}
+
+/// What watching has shown.
+enum Seen {
+    /// The receipt, as the worker wrote it.
+    End(Value),
+    /// A cancel waits for a worker that is silent.
+    Away(Lost),
+}
+
+/// Nobody who cancels waits for a silent worker.
+fn away(lost: &Lost) -> ExitCode {
+    output::line(&format!("cancelled, as far as it can be told: {lost}"));
+    ExitCode::from(Status::Cancelled.exit_code())
 }
 
 /// The receipt in a file, if it is of this very end: not of another attempt, and not of a client that gave up earlier.

@@ -7,13 +7,11 @@ use agent::config::{Config, Proof};
 use agent::ids::AttemptId;
 use agent::receipt::status_of;
 use agent::wire::attempt::{AttemptState, AttemptView, CancelSignal};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 use super::record::{RecordError, Records};
 use super::run::drive::OnLost;
 use super::run::signals::Latch;
-use super::{adopt, connect, credential, output};
+use super::{adopt, connect, credential, output, reach};
 
 /// End an attempt; its receipt will say `cancelled`.
 #[derive(Debug, clap::Args)]
@@ -69,10 +67,8 @@ impl Cancel {
 
     async fn local(self, config: &Config, records: &Records, signal: CancelSignal) -> anyhow::Result<ExitCode> {
         match records.take(self.attempt) {
-            // The record's lock proves that the process is the one that wrote it.
-            Err(RecordError::Busy { pid, .. }) if pid > 1 => {
-                let number = if self.term { Signal::SIGTERM } else { Signal::SIGINT };
-                kill(Pid::from_raw(i32::try_from(pid)?), number)?;
+            Err(RecordError::Busy { .. }) => {
+                reach::ask_holder(records, self.attempt, signal)?;
                 Ok(ExitCode::SUCCESS)
             }
             Ok(held) => {

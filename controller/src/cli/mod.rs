@@ -19,6 +19,7 @@ pub mod logs;
 pub mod output; // the only place that prints
 pub mod place; // where to look
 pub mod queue;
+pub mod reach; // a cancel to whoever drives an attempt
 pub mod record; // what a client must not forget
 pub mod result;
 pub mod run;

@@ -6,17 +6,22 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use agent::assignment::Assignment;
 use agent::config::Proof;
 use agent::ids::AttemptId;
 use agent::progress::FileRef;
+use agent::wire::attempt::CancelSignal;
 use agent::wire::snapshot::SnapshotRef;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use super::run::drive::OnLost;
 use super::run::reserve::Reserved;
+
+/// How often a word for the holder of a record is looked for.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// One attempt's client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,6 +30,9 @@ pub struct Record {
     pub attempt: AttemptId,
     /// The process that holds the record.
     pub pid: u32,
+    /// That process finishes the lanes of others: a signal would be for all of them.
+    #[serde(default)]
+    pub background: bool,
     pub execution_id: String,
     /// `None`: embedded.
     pub controller: Option<String>,
@@ -155,6 +163,14 @@ impl Records {
     /// # Errors
     /// There is none, its client lives, or it cannot be read.
     pub fn take(&self, attempt: AttemptId) -> Result<Held, RecordError> {
+        self.take_as(attempt, false)
+    }
+
+    /// The same; with `background`, as the process that finishes the lanes of others.
+    ///
+    /// # Errors
+    /// As [`Records::take`].
+    pub fn take_as(&self, attempt: AttemptId, background: bool) -> Result<Held, RecordError> {
         let path = self.path(attempt);
         let file = match OpenOptions::new().read(true).write(true).open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(RecordError::Unknown { attempt }),
@@ -170,9 +186,32 @@ impl Records {
             return Err(RecordError::Unknown { attempt }); // forgotten while we waited for it
         }
         let mut record = read(&mut lock).map_err(failed("read", &path))?;
-        record.pid = std::process::id();
+        (record.pid, record.background) = (std::process::id(), background);
         write(&mut lock, &record).map_err(failed("write", &path))?;
         Ok(Held { record, path, _lock: lock })
+    }
+
+    /// Leaves a word for the process in the background that holds a record: its lane is to be cancelled.
+    ///
+    /// # Errors
+    /// The state directory cannot be written.
+    pub fn ask(&self, attempt: AttemptId, signal: CancelSignal) -> Result<(), RecordError> {
+        let path = asking(&self.path(attempt));
+        let fresh = path.with_extension(format!("cancel-{}", std::process::id()));
+        std::fs::write(&fresh, signal.as_str()).map_err(failed("write", &fresh))?;
+        std::fs::rename(&fresh, &path).map_err(failed("write", &path))
+    }
+
+    /// Waits for such a word.
+    pub async fn asked(&self, attempt: AttemptId) -> CancelSignal {
+        let path = asking(&self.path(attempt));
+        loop {
+            if let Ok(word) = std::fs::read_to_string(&path) {
+                let terminate = word == CancelSignal::Terminate.as_str();
+                return if terminate { CancelSignal::Terminate } else { CancelSignal::Interrupt };
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// The record, whoever holds it.
@@ -209,8 +248,14 @@ impl Records {
 impl Held {
     /// The attempt's files are in place: nothing needs to be remembered.
     pub fn forget(self) {
+        let _ = std::fs::remove_file(asking(&self.path));
         let _ = std::fs::remove_file(&self.path); // a record too many is adopted and found finished
     }
+}
+
+/// Where a word for the holder of this record is left.
+fn asking(record: &Path) -> PathBuf {
+    record.with_extension("cancel")
 }
 
 fn read(file: &mut File) -> io::Result<Record> {
@@ -239,6 +284,7 @@ mod tests {
         Record {
             attempt: AttemptId::generate(),
             pid: std::process::id(),
+            background: false,
             execution_id: "x".to_owned(),
             controller: None,
             proof: Proof::default(),

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use agent::ids::AttemptId;
-use agent::wire::attempt::AttemptState;
+use agent::wire::attempt::{AttemptState, CancelSignal};
 use agent::wire::identity::{Kind, Role};
 use controller::cli::record::Records;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tokio_util::sync::CancellationToken;
 
 use crate::desk::{Desk, ended};
 use crate::identity::Secure;
-use crate::scripted::Scripted;
-use crate::support::{Served, quick, until_state};
+use crate::scripted::{Heard, Scripted};
+use crate::support::{Served, quick, soon, until_state};
 
 /// A lane of ada's that runs, and whose client was killed.
 struct Left {
@@ -172,4 +174,66 @@ async fn a_controller_that_does_not_know_the_attempt_ends_no_lane_unless_the_cal
     assert_eq!(seen.code(), 70, "{}", seen.err());
     assert_eq!(desk.json("receipt.json")["status"], "child-failed");
     assert_eq!(Records::of(&desk.path("state")).all(), []);
+}
+
+fn catches(pid: u32, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).map(str::trim).unwrap_or("0");
+    u64::from_str_radix(mask, 16).unwrap() >> (signal as i32 - 1) & 1 == 1
+}
+
+async fn until(done: impl Fn() -> bool) {
+    let waiting = async {
+        while !done() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    soon(waiting).await;
+}
+
+/// An attach beside another process, which receives a signal once it listens.
+async fn attached_and_signalled(desk: &Desk, attempt: AttemptId, signal: Signal) -> tokio::process::Child {
+    let child = desk.start(&["attach", &attempt.to_string()]);
+    let pid = child.id().unwrap();
+    until(|| catches(pid, signal)).await;
+    kill(Pid::from_raw(pid.cast_signed()), signal).unwrap();
+    child
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_to_attach_cancels_a_lane_that_the_process_in_the_background_finishes() {
+    let left = left().await;
+    assert_eq!(left.desk.run(&["attempts"]).await.code(), 0); // starts that process
+    let records = Records::of(&left.desk.path("state"));
+    until(|| records.is_held(left.attempt)).await;
+    let attached = attached_and_signalled(&left.desk, left.attempt, Signal::SIGTERM).await;
+    left.worker.until(|heard| *heard == Heard::Cancel(left.attempt, CancelSignal::Terminate)).await;
+    left.worker.end(left.attempt, "cancelled", None);
+    let seen = ended(attached).await;
+    assert_eq!(seen.code(), 130, "{}", seen.err());
+    assert!(seen.err().contains("\"cancelled\""), "{}", seen.err());
+    assert_eq!(left.desk.json("receipt.json")["status"], "cancelled");
+    assert_eq!(records.all(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_to_attach_beside_a_living_client_cancels_and_a_silent_worker_ends_its_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::start(dir.path(), "127.0.0.1:0", quick());
+    let (desk, client, worker) = (Desk::at(&served), served.client(), Scripted::new(1));
+    let stop = served.connect("w1", worker.clone());
+    let (child, attempt) = desk.lane(&client, &["--worktree", "direct"]).await;
+    worker.until_offered(attempt).await;
+    worker.start(attempt);
+    until_state(&client, attempt, |state| matches!(state, AttemptState::Running { started: true, .. })).await;
+    stop.cancel();
+    until_state(&client, attempt, |state| matches!(state, AttemptState::Unreachable { .. })).await;
+    let seen = ended(attached_and_signalled(&desk, attempt, Signal::SIGINT).await).await;
+    assert_eq!(seen.code(), 130, "{}", seen.err());
+    assert!(seen.err().contains("worker w1 is"), "{}", seen.err());
+    let _back = served.connect("w1", worker.clone());
+    worker.until(|heard| *heard == Heard::Cancel(attempt, CancelSignal::Interrupt)).await;
+    worker.end(attempt, "cancelled", None);
+    let seen = ended(child).await;
+    assert_eq!(seen.code(), 130, "the client waited for the true end: {}", seen.err());
 }

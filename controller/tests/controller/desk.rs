@@ -82,6 +82,11 @@ impl Desk {
         Seen(soon(self.command(words).output()).await.unwrap())
     }
 
+    /// Starts it.
+    pub(crate) fn start(&self, words: &[&str]) -> Child {
+        self.command(words).spawn().unwrap()
+    }
+
     /// Runs it on the same machine, with nothing of its controller but what these variables say.
     pub(crate) async fn run_with(&self, words: &[&str], variables: &[(&str, &str)]) -> Seen {
         let mut command = self.bare();

@@ -189,6 +189,45 @@ fn attach_beside_a_living_client_tells_the_end_that_it_delivers() {
     assert_eq!((seen.code(), seen.err().lines().last().unwrap()), (70, receipt.to_string().as_str()));
 }
 
+#[test]
+fn a_signal_to_attach_is_passed_on_for_this_lane_alone_and_the_end_is_waited_for() {
+    use nix::sys::signal::{Signal, kill};
+    let desk = Desk::new();
+    let id = ended(&desk);
+    leave_record(&desk, &id, "prompt.md", "receipt.json");
+    // As the process in the background holds it: a signal to that one would end the lanes of others too, and this test.
+    let holder = Records::of(&desk.path("state")).take_as(id.parse().unwrap(), true).unwrap();
+    let mut attached = desk.start("laneyard", &format!("attach {id} {NO_ENGINE}"));
+    let pid = nix::unistd::Pid::from_raw(attached.id().cast_signed());
+    until(|| catches(attached.id(), 15));
+    kill(pid, Signal::SIGTERM).unwrap();
+    until(|| desk.path(&format!("state/clients/{id}.cancel")).exists());
+    assert_eq!(desk.text(&format!("state/clients/{id}.cancel")), "SIGTERM");
+    assert!(attached.try_wait().unwrap().is_none(), "the receipt is waited for");
+    let mut receipt = desk.json("receipt.json");
+    receipt["status"] = json!("cancelled");
+    std::fs::write(desk.path("receipt.json"), receipt.to_string()).unwrap();
+    holder.forget();
+    let seen = Seen(attached.wait_with_output().unwrap());
+    assert_eq!((seen.code(), seen.err().lines().last().unwrap()), (130, receipt.to_string().as_str()));
+    assert_eq!(std::fs::read_dir(desk.path("state/clients")).unwrap().count(), 0);
+}
+
+/// True once a process has a handler for the signal.
+fn catches(pid: u32, signal: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).map(str::trim).unwrap_or("0");
+    u64::from_str_radix(mask, 16).unwrap() >> (signal - 1) & 1 == 1
+}
+
+fn until(mut done: impl FnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !done() {
+        assert!(began.elapsed().as_secs() < 20, "it did not happen in time");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
 /// Puts another receipt of the same end into the client's file: what it delivered of it.
 fn deliver_conflict(desk: &Desk) -> Value {
     let mut receipt = desk.json("receipt.json");

@@ -59,7 +59,8 @@ pub enum Unseen {
 }
 
 /// The worker that holds the attempt and is silent.
-fn lost(state: &AttemptState) -> Option<Lost> {
+#[must_use]
+pub fn lost(state: &AttemptState) -> Option<Lost> {
     match state {
         AttemptState::Unreachable { worker, .. } => Some(Lost { worker: worker.clone(), interrupted: false }),
         AttemptState::Interrupted { worker, .. } => Some(Lost { worker: worker.clone(), interrupted: true }),

@@ -252,6 +252,7 @@ impl Checked {
         let record = Record {
             attempt,
             pid: std::process::id(),
+            background: false,
             execution_id: self.assignment.execution_id.clone(),
             controller: self.config.controller.as_ref().map(|address| address.url.clone()),
             proof: self.config.controller.as_ref().map(|address| address.proof.clone()).unwrap_or_default(),
