@@ -35,7 +35,7 @@ impl Shuttle {
         tell: &Tell,
     ) -> Result<u64, ShuttleError> {
         let (mut bytes, mut tries) = (0, 0);
-        let mut busy = Retry::new(self.patience);
+        let mut busy = Retry::of(self);
         while tries <= DAMAGED_TRIES {
             let have = transfer::answer(lease, offer).await?;
             if have.covers(offer) {
@@ -93,7 +93,7 @@ impl Shuttle {
     }
 
     async fn pull(&self, lease: &Lease, ticket: &Ticket, tell: &Tell) -> Result<(), ShuttleError> {
-        let mut retry = Retry::new(self.patience);
+        let mut retry = Retry::of(self);
         loop {
             let offset = transfer::arrived(lease, ticket);
             retry.reached(offset);

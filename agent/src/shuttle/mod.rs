@@ -56,26 +56,32 @@ pub type Tell = Arc<dyn Fn(Far) + Send + Sync>;
 pub struct Route {
     prefix: String,
     query: String,
+    of_worker: bool,
 }
 
 impl Route {
     /// A client's snapshots.
     #[must_use]
     pub fn snapshots() -> Self {
-        Self { prefix: paths::SNAPSHOTS.to_owned(), query: String::new() }
+        Self { prefix: paths::SNAPSHOTS.to_owned(), query: String::new(), of_worker: false }
     }
 
     /// The result of an attempt, for its client.
     #[must_use]
     pub fn result(attempt: AttemptId) -> Self {
-        Self { prefix: paths::attempt_part(attempt, "result"), query: String::new() }
+        Self { prefix: paths::attempt_part(attempt, "result"), query: String::new(), of_worker: false }
     }
 
     /// An attempt's `snapshot` or `result`, for the worker that holds it.
     #[must_use]
     pub fn of_worker(worker: &WorkerId, part: &str, attempt: AttemptId, generation: Generation) -> Self {
         let query = format!("attempt={attempt}&generation={}", generation.0);
-        Self { prefix: paths::worker_part(worker, part), query }
+        Self { prefix: paths::worker_part(worker, part), query, of_worker: true }
+    }
+
+    /// True for a worker's part of an attempt: nobody else can bring it.
+    pub(super) const fn is_of_worker(&self) -> bool {
+        self.of_worker
     }
 
     /// One step on this route.
@@ -92,7 +98,7 @@ impl Route {
 pub struct Shuttle {
     pub transport: Transport,
     pub route: Route,
-    /// It is given up after so long without any progress.
+    /// It is given up after so long without any progress. A worker's also waits as long as the controller lets it in no more.
     pub patience: Duration,
 }
 
@@ -125,6 +131,14 @@ impl ShuttleError {
             Self::Call(error) => error.is_of_credential(),
             Self::Stalled { last, .. } => last.is_of_credential(),
             Self::Snapshot(_) => false,
+        }
+    }
+
+    /// True when what we show counts no more, or the other side cannot be believed now: people cure that.
+    fn shuts_out(&self) -> bool {
+        match self {
+            Self::Call(error) => error.shuts_out() || matches!(error, CallError::Insecure { .. }),
+            Self::Snapshot(_) | Self::Stalled { .. } => false,
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::ShuttleError;
+use super::{Shuttle, ShuttleError};
 
 /// Waits between tries: doubled from the first to the last.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -12,14 +12,18 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 /// Tries of one transfer.
 pub(super) struct Retry {
     patience: Duration,
+    /// It outlasts being shut out.
+    of_worker: bool,
+    shut_out: bool,
     pause: Duration,
     moved: Instant,
     furthest: u64,
 }
 
 impl Retry {
-    pub(super) fn new(patience: Duration) -> Self {
-        Self { patience, pause: BACKOFF.0, moved: Instant::now(), furthest: 0 }
+    pub(super) fn of(shuttle: &Shuttle) -> Self {
+        let (patience, of_worker) = (shuttle.patience, shuttle.route.is_of_worker());
+        Self { patience, of_worker, shut_out: false, pause: BACKOFF.0, moved: Instant::now(), furthest: 0 }
     }
 
     /// Something went on, up to this byte.
@@ -35,9 +39,18 @@ impl Retry {
     /// # Errors
     /// Waiting does not cure `error`, or it has lasted too long.
     pub(super) async fn after(&mut self, error: ShuttleError) -> Result<(), ShuttleError> {
-        if !error.is_passing() {
+        // A worker that is let in no more is let in again by people: no patience is long enough, and nothing but this worker
+        // has what it carries. Whoever waits for it is told `unreachable` meanwhile. Its driver's end is the end of this wait.
+        let shut_out = self.of_worker && error.shuts_out();
+        if shut_out {
+            if !self.shut_out {
+                tracing::warn!(%error, "the transfer waits until the controller lets this worker in again");
+            }
+            self.moved = Instant::now();
+        } else if !error.is_passing() {
             return Err(error);
         }
+        self.shut_out = shut_out;
         if self.moved.elapsed() >= self.patience {
             return Err(ShuttleError::Stalled { patience: self.patience, last: Box::new(error) });
         }

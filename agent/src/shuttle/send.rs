@@ -53,7 +53,7 @@ impl Shuttle {
 
     async fn push(&self, packed: &Packed, announce: &Announce, tell: &Tell) -> Result<(), ShuttleError> {
         let total = packed.ticket.bytes;
-        let mut retry = Retry::new(self.patience);
+        let mut retry = Retry::of(self);
         loop {
             let arrived: Arrived = self.insist(|| Call::post(&self.route.at("upload", ""), announce)).await?;
             if arrived.complete {
@@ -109,7 +109,7 @@ impl Shuttle {
         &self,
         call: impl Fn() -> Result<Call, CallError>,
     ) -> Result<T, ShuttleError> {
-        let mut retry = Retry::new(self.patience);
+        let mut retry = Retry::of(self);
         loop {
             match self.transport.json(call()?.within(PREPARE_LIMIT)).await {
                 Ok(answer) => return Ok(answer),

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::json;
 use tests::until::until;
-use tests::world::{Cli, Engine, Lane, World};
+use tests::world::{Cli, Engine, Lane, Mode, World};
 
 use crate::fleet::controller;
 
@@ -149,6 +150,35 @@ fn a_revoked_agent_says_once_what_happened_and_what_to_do_and_doing_it_brings_it
     let ended = site.lane().says("let in again").run();
     ended.assert("complete", 0);
     assert_eq!(ended.answer(), "let in again");
+    site.until_all_is_released();
+    agent.end();
+    site.served.end();
+    world.assert_nothing_left();
+}
+
+#[test]
+fn a_writers_result_comes_home_when_its_worker_is_revoked_and_let_in_again() {
+    let world = World::on(Engine::Docker);
+    let repository = world.repository();
+    let mut site = Site::start(&world);
+    said(site.join(&[]));
+    let path = world.path("agent.log");
+    let mut agent = Ended(site.agent().stderr(File::create(&path).unwrap()).spawn().unwrap());
+    let lane = site.lane().mode(Mode::Writer).step(Cli::Claude.shell("echo new > fresh"));
+    let mut running = lane.step(json!({"text": "done", "hold": "gate"})).start();
+    running.until_asked();
+    said(world.run(["worker", "revoke", "w1"]));
+    world.model.release("gate");
+    until("the result waits", Duration::from_secs(60), || {
+        let log = std::fs::read_to_string(&path).unwrap();
+        if log.contains("until the controller lets this worker in again") { Ok(()) } else { Err(log) }
+    });
+    said(site.join(&["--replace"]));
+    let ended = running.wait();
+    ended.assert("complete", 0);
+    let result = &ended.receipt["result"];
+    assert_eq!((&result["outcome"], &result["keptBy"]), (&json!("applied"), &json!("controller")), "{result:#}");
+    assert_eq!(std::fs::read(repository.join("fresh")).unwrap(), b"new\n");
     site.until_all_is_released();
     agent.end();
     site.served.end();
