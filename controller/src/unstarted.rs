@@ -4,7 +4,7 @@ use agent::assignment::Assignment;
 use agent::attempt::plan::{nothing_seen, unresolved};
 use agent::receipt::{Receipt, ReceiptError, Status};
 use agent::wire::attempt::CancelSignal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 /// Cancelled while it waited (runner section 9).
@@ -30,5 +30,7 @@ pub fn refused(assignment: &Assignment, reason: &str, at: OffsetDateTime) -> Val
 fn receipt(assignment: &Assignment, status: Status, message: String, at: OffsetDateTime) -> Value {
     let error = ReceiptError { message, evidence: nothing_seen() };
     let (preflight, argv) = unresolved(assignment);
-    Receipt { preflight, argv, ..Receipt::not_started(assignment, status, error, at) }.to_value()
+    let mut receipt = Receipt { preflight, argv, ..Receipt::not_started(assignment, status, error, at) };
+    receipt.additive.insert("attempt".to_owned(), json!(assignment.attempt));
+    receipt.to_value()
 }

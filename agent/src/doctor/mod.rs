@@ -32,7 +32,8 @@ pub struct Check {
 }
 
 impl Check {
-    fn ok(name: &'static str, saw: impl Into<String>) -> Self {
+    /// All is well.
+    pub fn ok(name: &'static str, saw: impl Into<String>) -> Self {
         Self { name, state: State::Ok, saw: saw.into(), remedy: String::new() }
     }
 
@@ -40,7 +41,8 @@ impl Check {
         Self { name, state: State::Warn, saw: saw.into(), remedy: remedy.into() }
     }
 
-    fn fail(name: &'static str, saw: impl Into<String>, remedy: impl Into<String>) -> Self {
+    /// It does not work.
+    pub fn fail(name: &'static str, saw: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { name, state: State::Fail, saw: saw.into(), remedy: remedy.into() }
     }
 }
@@ -61,6 +63,13 @@ pub struct Config {
 
 /// Runs all checks; never fails, each trouble is a check of its own.
 pub async fn run(config: &Config) -> Vec<Check> {
+    let mut checks = lanes(config).await;
+    checks.extend(client(config).await);
+    checks
+}
+
+/// Can lanes run here?
+async fn lanes(config: &Config) -> Vec<Check> {
     let mut checks = Vec::new();
     match discover::connect(config.engine.as_ref(), &config.around).await {
         Ok(found) => {
@@ -73,6 +82,12 @@ pub async fn run(config: &Config) -> Vec<Check> {
             checks.push(Check::fail("engine", saw, remedy));
         }
     }
+    checks
+}
+
+/// Can lanes be sent from here? No engine is needed for it.
+pub async fn client(config: &Config) -> Vec<Check> {
+    let mut checks = Vec::new();
     checks.push(host::git().await);
     checks.push(host::disk("disk-state", &config.state_dir));
     if let Some(cwd) = &config.cwd {

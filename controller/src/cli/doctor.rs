@@ -10,9 +10,9 @@ use agent::descriptor::Provider;
 use agent::doctor::{Check, State};
 use agent::driver;
 
-use super::output;
+use super::{connect, output};
 
-/// Check this machine: engine, isolation, images, disk, working directory.
+/// Check this machine: engine, isolation, images, disk, working directory; with a controller that one instead of an engine.
 #[derive(Debug, clap::Args)]
 pub struct Doctor {
     /// A working directory to check as well; default: the current one.
@@ -29,19 +29,45 @@ impl Doctor {
     /// # Errors
     /// The checks cannot be printed.
     pub async fn run(self, config: &Config) -> anyhow::Result<ExitCode> {
-        let checks = agent::doctor::run(&agent::doctor::Config {
+        let here = agent::doctor::Config {
             engine: config.engine.clone(),
             around: Surroundings::from_env(),
             state_dir: config.state_dir.clone(),
             cwd: self.cwd.or_else(|| std::env::current_dir().ok()),
             images: images(config),
-        })
-        .await;
+        };
+        let checks = match &config.controller {
+            None => agent::doctor::run(&here).await,
+            // The workers have the engines.
+            Some(address) => {
+                let mut checks = vec![controller(config, &address.url).await];
+                checks.extend(agent::doctor::client(&here).await);
+                checks
+            }
+        };
         for check in &checks {
             if self.json { output::data(&serde_json::to_string(check)?) } else { print(check) }
         }
         let failed = checks.iter().any(|check| check.state == State::Fail);
         Ok(ExitCode::from(u8::from(failed)))
+    }
+}
+
+/// Does the controller answer, and does it know us?
+async fn controller(config: &Config, url: &str) -> Check {
+    let asked = async {
+        let client = connect::remote(config)?;
+        let health = client.health().await?;
+        client.attempts(None, 1).await?;
+        Ok::<_, anyhow::Error>(health.version)
+    };
+    match asked.await {
+        Ok(api) => Check::ok("controller", format!("{url} speaks API {api} and takes our credential")),
+        Err(error) => Check::fail(
+            "controller",
+            format!("{url}: {}", output::chain(error.as_ref())),
+            "see that `laneyard serve` runs there, and that --ca and --token-file are of this controller",
+        ),
     }
 }
 

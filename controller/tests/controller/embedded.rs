@@ -91,6 +91,7 @@ async fn an_attempt_that_waits_is_cancelled_with_a_receipt_of_its_own() {
     let receipt = here.client().receipt(id).await.unwrap();
     assert_eq!(receipt["status"], "cancelled");
     assert_eq!(receipt["error"]["message"], "launcher received SIGINT before authentication preflight");
+    assert_eq!(receipt["attempt"], id.to_string());
     assert!(worker.heard().is_empty());
     here.finish().await;
 }

@@ -36,6 +36,37 @@ async fn the_queue_shows_place_reason_submitter_and_age() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_of_a_client_asks_its_controller_and_needs_no_engine() {
+    let (_dir, served) = served();
+    let mut desk = Desk::at(&served);
+    std::fs::create_dir(desk.path("worktree")).unwrap();
+    let worktree = desk.path("worktree").display().to_string();
+    let told = desk.run(&["doctor", "--json", "--engine", "unix:///nowhere.sock", "--cwd", &worktree]).await;
+    let checks = told.lines();
+    assert_eq!(
+        (told.code(), &checks[0]["name"], &checks[0]["state"]),
+        (0, &"controller".into(), &"ok".into()),
+        "{checks:?}"
+    );
+    assert!(checks[0]["saw"].as_str().unwrap().contains(&served.address), "{checks:?}");
+    assert!(checks.iter().all(|check| check["name"] != "engine"), "{checks:?}");
+    desk.bear("wrong.token", "a-token-of-another-controller");
+    let told = desk.run(&["doctor", "--json"]).await;
+    let check = &told.lines()[0];
+    assert_eq!((told.code(), &check["state"]), (1, &"fail".into()), "{check}");
+    assert!(check["saw"].as_str().unwrap().contains("token"), "{check}");
+    desk.through("http://127.0.0.1:1");
+    let told = desk.run(&["doctor"]).await;
+    assert_eq!(told.code(), 1);
+    assert!(
+        told.out().contains("FAIL controller: http://127.0.0.1:1: no answer from the controller"),
+        "{}",
+        told.out()
+    );
+    assert_eq!(told.out().matches("Connection refused").count(), 1, "{}", told.out());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lane_that_requires_a_label_goes_only_to_a_worker_that_carries_it() {
     let (_dir, served) = served();
     let (desk, client) = (Desk::at(&served), served.client());
