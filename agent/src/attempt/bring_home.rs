@@ -17,7 +17,7 @@ use crate::assignment::Assignment;
 use crate::event::Phase;
 use crate::ids::Generation;
 use crate::shuttle::{Route, Shuttle, ShuttleError};
-use crate::snapshot::result::{ResultTree, collect};
+use crate::snapshot::result::{Finding, ResultTree, collect};
 use crate::snapshot::transfer::Parcel;
 use crate::snapshot::{History, Oid, SnapshotError};
 use crate::transport::Call;
@@ -43,6 +43,12 @@ pub struct Collected {
     pub refused: Vec<String>,
     /// What could not be read or cannot travel.
     pub unreadable: Vec<String>,
+    /// Repositories that the lane made: their files travel, they do not.
+    #[serde(default)]
+    pub repositories: Vec<String>,
+    /// Some content is in the worktree only, which stays for it.
+    #[serde(default)]
+    pub leaves_some: bool,
     /// The first paths that Git ignores; they are no part of the result.
     #[serde(default)]
     pub ignored: Vec<String>,
@@ -58,8 +64,9 @@ impl Collected {
                 result.changes.iter().filter(|change| wanted(change.before.is_some(), change.after.is_some()));
             matching.count()
         };
-        let words = |refuses: bool| {
-            let some = result.findings.iter().filter(|finding| finding.refuses() == refuses);
+        let made = |finding: &Finding| matches!(finding, Finding::Repository { .. });
+        let words = |wanted: &dyn Fn(&Finding) -> bool| {
+            let some = result.findings.iter().filter(|finding| wanted(finding));
             some.map(ToString::to_string).collect::<BTreeSet<_>>().into_iter().take(NAMED).collect()
         };
         Self {
@@ -67,16 +74,21 @@ impl Collected {
             added: count(|before, after| !before && after),
             changed: count(|before, after| before && after),
             deleted: count(|before, after| before && !after),
-            refused: words(true),
-            unreadable: words(false),
+            refused: words(&Finding::refuses),
+            unreadable: words(&|finding| !finding.refuses() && !made(finding)),
+            repositories: words(&made),
+            leaves_some: result.leaves_some(),
             ignored: result.ignored.paths.iter().take(NAMED).cloned().collect(),
             ignored_in_all: result.ignored.in_all,
         }
     }
 
-    fn value(&self, keeper: &str, reason: Option<String>) -> Value {
+    /// `place` is the worktree on this worker, if it stays.
+    fn value(&self, keeper: &str, reason: Option<String>, place: Option<Value>) -> Value {
         let mut value = json!(self);
         if let Some(object) = value.as_object_mut() {
+            object.remove("leavesSome");
+            object.extend(place.map(|place| ("worktree".to_owned(), place)));
             object.insert("keptBy".to_owned(), json!(keeper));
             object.extend(reason.map(|reason| ("reason".to_owned(), json!(reason))));
         }
@@ -98,16 +110,19 @@ pub(super) async fn bring_home(
     if !assignment.mode.writes() || !standing.workload_intended || !standing.materialized {
         return None;
     }
+    let place = json!({"worker": deps.worker, "path": worktree_of(record.dir()).root});
     let patience = if judged.status.delivered() { PATIENCE } else { SHORT_PATIENCE };
     let collected = match &standing.collected {
         Some(collected) => collected.clone(),
         None => match take(deps, record, wanted).await {
             Ok(collected) => collected,
-            Err(reason) => return Some(json!({"tree": null, "keptBy": "worker", "reason": reason})),
+            Err(reason) => return Some(json!({"tree": null, "keptBy": "worker", "reason": reason, "worktree": place})),
         },
     };
+    // As `settle_worktree` does it.
+    let stays = (!judged.status.delivered() || collected.leaves_some).then(|| place.clone());
     if record.standing().result_kept {
-        return Some(collected.value("controller", None));
+        return Some(collected.value("controller", None, stays));
     }
     match send(deps, generation, assignment, record, (wanted, &collected.tree), patience).await {
         Ok(()) => {
@@ -115,12 +130,12 @@ pub(super) async fn bring_home(
                 tracing::error!(%error, "the journal could not be written; free space on the worker");
                 tokio::time::sleep(super::WRITE_AGAIN).await;
             }
-            Some(collected.value("controller", None))
+            Some(collected.value("controller", None, stays))
         }
         Err(error) => {
             let reason = describe(&error);
             tracing::error!(attempt = %assignment.attempt, reason, "the result stays on this worker");
-            Some(collected.value("worker", Some(reason)))
+            Some(collected.value("worker", Some(reason), Some(place)))
         }
     }
 }

@@ -64,12 +64,13 @@ pub(super) fn remove_private(deps: &Deps, assignment: &Assignment, record: &Reco
 }
 
 /// A reader's worktree goes, as does a writer's whose result is at the controller. What a failed writer left stays, and so
-/// does what nobody else has.
+/// does what nobody else has, such as content that no result carries.
 fn settle_worktree(deps: &Deps, assignment: &Assignment, record: &Record) -> std::io::Result<()> {
     let (dir, standing) = (record.dir(), record.standing());
     let delivered = standing.judged.as_ref().is_some_and(|judged| judged.status.delivered());
     let worked = assignment.mode.writes() && standing.workload_intended && standing.materialized;
-    if worked && !(delivered && standing.result_kept) {
+    let whole = standing.collected.as_ref().is_some_and(|collected| !collected.leaves_some);
+    if worked && !(delivered && standing.result_kept && whole) {
         return kept::keep(dir.path(), standing.result_kept);
     }
     kept::remove(dir.path(), deps.supply.as_ref().map(|supply| &supply.cache), dir.attempt())

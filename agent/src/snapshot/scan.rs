@@ -382,7 +382,11 @@ async fn specials_of(
 }
 
 /// `end` is what a path of this kind ends with for Git.
-async fn not_ignored(repo: &Repo, candidates: Vec<TreePath>, end: &[u8]) -> Result<Vec<TreePath>, SnapshotError> {
+pub(super) async fn not_ignored(
+    repo: &Repo,
+    candidates: Vec<TreePath>,
+    end: &[u8],
+) -> Result<Vec<TreePath>, SnapshotError> {
     if candidates.is_empty() {
         return Ok(candidates);
     }

@@ -227,3 +227,25 @@ async fn a_result_comes_home_to_a_sha256_repository() {
     assert_eq!(std::fs::read(user.join("README")).unwrap(), b"by the lane\n");
     assert!(!user.join("src/main.c").exists());
 }
+
+#[tokio::test]
+async fn content_that_no_result_carries_is_named_and_said_to_be_left() {
+    let world = World::new();
+    let user = world.repository("user");
+    write(&user, b".gitignore", b"ignored/\n");
+    let (taken, lane) = world.begin(&user).await;
+    let root = &lane.worktree.root;
+    for made in ["nested", "src", "ignored/made"] {
+        std::fs::create_dir_all(root.join(made)).unwrap();
+        git(&root.join(made), &["init", "-q"]);
+    }
+    write(root, b"nested/y", b"y\n");
+    let result = world.result(&taken, &lane).await;
+    assert_eq!(changed(&result), ["nested/y"]);
+    let made = |path: &str| Finding::Repository { path: path.to_owned().try_into().unwrap() };
+    assert_eq!(result.findings, [made("nested"), made("src")], "and nothing of what is ignored");
+    assert!(result.leaves_some() && !made("src").refuses());
+    write(root, b"w/.GIT/config", b"odd\n");
+    let result = world.result(&taken, &lane).await;
+    assert!(result.findings.iter().any(|finding| finding.refuses() && finding.is_left()), "{:?}", result.findings);
+}

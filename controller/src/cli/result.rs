@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::connect;
 use super::output::{self, Talk};
-use super::run::home::{Brought, bring, changed, take_in};
+use super::run::home::{Brought, bring, changed, rest, take_in};
 use super::run::travel::let_go;
 use crate::client::Client;
 
@@ -137,6 +137,9 @@ impl Show {
         for finding in &result.findings {
             output::line(&format!("{}: {finding}", if finding.refuses() { "refused" } else { "note" }));
         }
+        if result.leaves_some() {
+            output::line(&rest(self.attempt));
+        }
         let (ignored, in_all) = (&result.ignored.paths, result.ignored.in_all);
         for path in ignored {
             output::line(&format!("ignored: `{path}` is ignored by Git and not in the result"));
@@ -204,11 +207,14 @@ impl Apply {
             }
             Outcome::Refused { why } => {
                 let why: Vec<String> = why.iter().map(ToString::to_string).collect();
-                let text = format!(
+                let mut text = format!(
                     "nothing was written: {}; look at `laneyard result export {}` and take what you want by hand",
                     why.join("; "),
                     self.attempt
                 );
+                if brought.result.leaves_some() {
+                    text.push_str(&format!("; {}", rest(self.attempt)));
+                }
                 (json!({"outcome": "refused", "refused": why}), text, false)
             }
         };

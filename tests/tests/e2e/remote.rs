@@ -262,6 +262,40 @@ fn a_link_out_of_the_worktree_is_refused_and_named() {
 }
 
 #[test]
+fn what_no_result_carries_stays_on_the_worker_until_it_is_released() {
+    let world = World::on(Engine::Docker);
+    let home = Home::new(&world);
+    let fleet = Fleet::start(&world);
+    let lane = |work: &str| {
+        let lane = home.lane(&fleet, Cli::Codex).mode(Mode::Writer).step(Cli::Codex.shell(work));
+        lane.says("done").run()
+    };
+    let made = lane("git init -q nested; echo y > nested/y");
+    made.assert("complete", 0);
+    let result = &made.receipt["result"];
+    assert_eq!(result["outcome"], "applied", "{result:#}");
+    assert!(result["repositories"][0].as_str().unwrap().contains("nested/.git"), "{result:#}");
+    assert_eq!(home.read("nested/y").unwrap(), b"y\n");
+    let refused = lane("mkdir -p w/.GIT; echo odd > w/.GIT/config");
+    refused.assert("child-failed", 70);
+    assert_eq!(refused.receipt["result"]["outcome"], "refused", "{:#}", refused.receipt["result"]);
+    for (ended, file) in [(&made, "nested/.git/HEAD"), (&refused, "w/.GIT/config")] {
+        let place = &ended.receipt["result"]["worktree"];
+        assert_eq!(place["worker"], "w1", "{place:#}");
+        assert!(Path::new(place["path"].as_str().unwrap()).join(file).exists(), "{file}");
+        let attempt = ended.receipt["attempt"].as_str().unwrap();
+        let shown = text(&home.run(&fleet, &["result", "show", attempt]));
+        assert!(shown.contains(&format!("laneyard result release {attempt}")), "{shown}");
+        assert!(home.run(&fleet, &["result", "release", attempt]).status.success());
+    }
+    until("the worktrees go", Duration::from_secs(60), || {
+        let left = worktrees(&world);
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    });
+    fleet.end();
+}
+
+#[test]
 fn a_failed_writers_worktree_stays_on_the_worker_until_it_is_released() {
     let world = World::on(Engine::Docker);
     let home = Home::new(&world);

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use super::empty::made_by_cli;
-use super::{Ignored, Record, ResultTree, compare};
+use super::{Ignored, Record, ResultTree, compare, inner};
 use crate::snapshot::cache::Lease;
 use crate::snapshot::materialize::Worktree;
-use crate::snapshot::scan::{Ground, scan, split};
-use crate::snapshot::{Content, Nested, Snapshot, SnapshotError, TreePath, Unseen, take};
+use crate::snapshot::scan::{Ground, not_ignored, scan, split};
+use crate::snapshot::{Content, Nested, Snapshot, SnapshotError, TreePath, Unseen, blocking, take};
 
 /// Ignored paths that are kept by name.
 const NAMED: usize = 100;
@@ -19,7 +19,8 @@ const NAMED: usize = 100;
 /// The files cannot be read, or keep changing.
 pub async fn collect(lease: &Lease, worktree: &Worktree, snapshot: &Snapshot) -> Result<ResultTree, SnapshotError> {
     let scratch = lease.scratch()?;
-    let mut walk = Walk { lease, worktree, snapshot, scratch: scratch.path(), count: 0, ignored: Vec::new() };
+    let mut walk =
+        Walk { lease, worktree, snapshot, scratch: scratch.path(), count: 0, ignored: Vec::new(), made: Vec::new() };
     let (tree, inner, empty_directories, mut unseen) = walk.scan(None).await?;
     let mut content = Content { tree, nested: Vec::new(), empty_directories };
     content.empty_directories.retain(|path| !made_by_cli(snapshot, path));
@@ -31,7 +32,8 @@ pub async fn collect(lease: &Lease, worktree: &Worktree, snapshot: &Snapshot) ->
         open.extend(inner.into_iter().rev().map(|inner| inner.below(&path)));
         content.nested.push(Nested { path, tree });
     }
-    let mut ignored = walk.ignored;
+    let (mut ignored, mut repositories) = (walk.ignored, walk.made);
+    repositories.sort();
     ignored.sort();
     let in_all = ignored.len();
     ignored.truncate(NAMED);
@@ -41,6 +43,7 @@ pub async fn collect(lease: &Lease, worktree: &Worktree, snapshot: &Snapshot) ->
         unreadable: Vec::new(),
         refused_names: Vec::new(),
         special: Vec::new(),
+        repositories,
         ignored: Ignored { paths: ignored, in_all },
     };
     for unseen in unseen {
@@ -72,6 +75,8 @@ struct Walk<'a> {
     scratch: &'a Path,
     count: u32,
     ignored: Vec<String>,
+    /// Repositories of the lane's own.
+    made: Vec<TreePath>,
 }
 
 type Found = (crate::snapshot::Oid, Vec<TreePath>, Vec<TreePath>, Vec<Unseen>);
@@ -105,6 +110,14 @@ impl Walk<'_> {
             ["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory", "--no-empty-directory"];
         let listed = found.repo.ask(&args, b"").await?;
         self.ignored.extend(split(&listed).map(|name| shown(path, name)));
+        let (root, known) = (ground.root.clone(), found.nested.clone());
+        let inside =
+            blocking(move || Ok((inner::with_git(&root, &known), root.join(".git").symlink_metadata().is_ok())));
+        let (inside, whole) = inside.await?;
+        self.made.extend(path.filter(|_| whole).cloned());
+        // Git may refuse to judge a path in what it takes for a submodule: then it is named.
+        let made = not_ignored(&found.repo, inside.clone(), b"/").await.unwrap_or(inside);
+        self.made.extend(made.into_iter().map(|made| path.map_or_else(|| made.clone(), |path| made.below(path))));
         Ok((found.tree, found.nested, found.empty, found.unseen))
     }
 }

@@ -17,6 +17,7 @@ pub(super) async fn compare(
     findings.extend(record.refused_names.iter().map(|name| Finding::GitPath { name: name.clone() }));
     findings.extend(record.unreadable.iter().map(|path| Finding::Unreadable { path: path.clone() }));
     findings.extend(record.special.iter().map(|path| Finding::Special { path: path.clone() }));
+    findings.extend(record.repositories.iter().map(|path| Finding::Repository { path: path.clone() }));
     for change in &changes {
         if let Some(Entry { mode: FileMode::Link, blob }) = &change.after {
             let target = repo.ask(&["cat-file", "blob", blob.as_str()], b"").await?;

@@ -5,6 +5,7 @@ mod collect; // from the lane's files
 mod compare; // what differs, and what must not be applied
 mod empty; // directories without files
 mod export; // as a patch for people
+mod inner; // repositories that the lane made
 mod stage; // the journal that makes it all or nothing
 
 use serde::{Deserialize, Serialize};
@@ -77,13 +78,21 @@ pub enum Finding {
     Unreadable { path: TreePath },
     #[error("`{path}` is a FIFO, a socket or a device and is not in the result")]
     Special { path: TreePath },
+    #[error("`{path}/.git` is a repository that the lane made: its files are in the result, the repository is not")]
+    Repository { path: TreePath },
 }
 
 impl Finding {
     /// True when the result must not be applied as it is.
     #[must_use]
     pub const fn refuses(&self) -> bool {
-        !matches!(self, Self::Unreadable { .. } | Self::Special { .. })
+        !matches!(self, Self::Unreadable { .. } | Self::Special { .. } | Self::Repository { .. })
+    }
+
+    /// True when it is about content that no result carries: only the lane's worktree has it.
+    #[must_use]
+    pub const fn is_left(&self) -> bool {
+        matches!(self, Self::GitPath { .. } | Self::Unreadable { .. } | Self::Repository { .. })
     }
 }
 
@@ -98,10 +107,18 @@ struct Record {
     #[serde(default)]
     special: Vec<TreePath>,
     #[serde(default)]
+    repositories: Vec<TreePath>,
+    #[serde(default)]
     ignored: Ignored,
 }
 
 impl ResultTree {
+    /// True when the lane's worktree has content that this result does not carry: it stays until somebody lets it go.
+    #[must_use]
+    pub fn leaves_some(&self) -> bool {
+        self.findings.iter().any(Finding::is_left)
+    }
+
     /// Reads a result that was received. Changes and findings are derived here: the sender is not believed.
     ///
     /// # Errors

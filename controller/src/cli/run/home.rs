@@ -90,6 +90,15 @@ pub async fn bring(
     Ok(Brought { cache, lease, snapshot, result })
 }
 
+/// Where the rest of a result is that does not carry everything.
+#[must_use]
+pub fn rest(attempt: AttemptId) -> String {
+    format!(
+        "what does not travel stays in the worktree on the worker, `<state-dir>/attempts/{attempt}/worktree` there, until \
+         `laneyard result release {attempt}`"
+    )
+}
+
 /// How many paths a result changed, for people.
 #[must_use]
 pub fn changed(paths: usize) -> String {
@@ -109,7 +118,8 @@ pub async fn take_in(
     wanted: &SnapshotRef,
 ) -> Result<Outcome, HomeError> {
     let outcome = apply(&brought.cache, dir, &brought.snapshot, &brought.result).await?;
-    if matches!(outcome, Outcome::Applied { .. }) {
+    // What only the worker's worktree has is let go by people.
+    if matches!(outcome, Outcome::Applied { .. }) && !brought.result.leaves_some() {
         // Not heard is no harm: it is kept a while longer.
         if let Err(error) = client.review(attempt).await {
             tracing::warn!(%attempt, %error, "the controller does not know yet that the result was taken");
@@ -143,6 +153,12 @@ pub async fn settle(
     let delivered = status_of(&ended.receipt).is_some_and(Status::delivered);
     if let Some(text) = ignored(&ended.receipt["result"], delivered) {
         talk.say(&text);
+    }
+    let made: Vec<&str> = ended.receipt["result"]["repositories"]
+        .as_array()
+        .map_or_else(Vec::new, |named| named.iter().filter_map(Value::as_str).collect());
+    if !made.is_empty() {
+        talk.say(&format!("{}; {}", made.join("; "), rest(attempt)));
     }
     let tree: Option<Oid> = ended.receipt["result"]["tree"].as_str().and_then(|text| text.parse().ok());
     if !delivered {
