@@ -78,7 +78,7 @@ impl Worker {
         }
     }
 
-    /// Attempts here whose receipt is not delivered yet and that no process drives.
+    /// Attempts here that no process drives, and whose receipt is not delivered yet or whose sockets are still there.
     ///
     /// # Errors
     /// The state directory cannot be listed.
