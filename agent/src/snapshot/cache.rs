@@ -12,6 +12,7 @@ use std::time::SystemTime;
 
 use super::oid::{ObjectFormat, ProjectId};
 use super::program::Repo;
+use super::scratch::{self, Scratch};
 use super::{SnapshotError, io};
 use crate::worktree::git::Git;
 
@@ -105,6 +106,7 @@ impl Cache {
             let part = lease.dir.join(part);
             std::fs::create_dir_all(&part).map_err(io(part))?;
         }
+        scratch::sweep(&lease.dir.join("tmp"));
         let config = repository.join("config");
         match std::fs::read_to_string(&config) {
             Ok(found) if found != format.config(true) => {
@@ -164,6 +166,7 @@ impl Cache {
                 // Left by an eviction that was cut off.
                 std::fs::remove_dir_all(entry.path()).map_err(io(entry.path()))?;
             } else if let Ok(project) = ProjectId::try_from(name) {
+                scratch::sweep(&entry.path().join("tmp"));
                 super::pending::tidy(&entry.path());
                 let used = entry.path().join("used").metadata().and_then(|meta| meta.modified());
                 projects.push((used.unwrap_or(SystemTime::UNIX_EPOCH), project, size(&entry.path())));
@@ -260,10 +263,9 @@ impl Lease {
         Ok(())
     }
 
-    /// A new private directory, removed when the handle goes.
-    pub(super) fn scratch(&self) -> Result<tempfile::TempDir, SnapshotError> {
-        let parent = self.dir.join("tmp");
-        tempfile::Builder::new().prefix("work").tempdir_in(&parent).map_err(io(parent))
+    /// A new private directory, removed when the handle goes, or after this process was killed.
+    pub(super) fn scratch(&self) -> Result<Scratch, SnapshotError> {
+        Scratch::new(&self.dir.join("tmp"))
     }
 
     /// Keeps the project beyond this process, until [`Cache::unpin`] with the same name (an attempt's id).

@@ -11,6 +11,7 @@ mod path; // names as bytes
 mod oid; // names of objects and projects
 mod index; // Git's index file
 mod program; // git with a private Git directory
+mod scratch; // private directories of the store
 mod source; // what the user's repository says about itself
 mod scan; // a directory as a tree
 mod special; // what is no file, link or directory
@@ -34,7 +35,8 @@ pub use cache::{Cache, Lease};
 pub use materialize::{Owner, Place, Worktree, materialize};
 pub use oid::{ObjectFormat, Oid, ProjectId};
 pub use path::{TreePath, TreePathError};
-pub use take::{Taken, take};
+pub use scan::Again;
+pub use take::{Taken, take, take_and_tell};
 
 /// What a snapshot carries beyond the files.
 #[derive(Clone, Debug)]
@@ -260,7 +262,7 @@ pub enum SnapshotError {
     NoSnapshot { id: Oid },
 }
 
-fn list(paths: &[TreePath]) -> String {
+pub(crate) fn list(paths: &[TreePath]) -> String {
     let mut text = paths.iter().take(5).map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
     if paths.len() > 5 {
         text.push_str(&format!(" and {} more", paths.len() - 5));

@@ -34,6 +34,8 @@ pub(super) struct Repo {
     pub(super) objects: Option<PathBuf>,
     /// Read besides.
     pub(super) alternates: Vec<PathBuf>,
+    /// Our own store when new objects go elsewhere: what it has is not written again.
+    pub(super) kept: Option<PathBuf>,
     pub(super) settings: Vec<(String, String)>,
 }
 
@@ -47,6 +49,7 @@ impl Repo {
             index: None,
             objects: None,
             alternates: Vec::new(),
+            kept: None,
             settings: Vec::new(),
         }
     }
@@ -95,8 +98,9 @@ impl Repo {
         if let Some(objects) = &self.objects {
             command.env("GIT_OBJECT_DIRECTORY", objects);
         }
-        if !self.alternates.is_empty() {
-            command.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", joined(&self.alternates));
+        let besides: Vec<&Path> = self.kept.iter().chain(&self.alternates).map(PathBuf::as_path).collect();
+        if !besides.is_empty() {
+            command.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", joined(&besides));
         }
         command
     }
@@ -159,7 +163,7 @@ fn words(args: &[&OsStr]) -> String {
 }
 
 /// A list of paths as the variable wants it: every one quoted, for a path may hold a colon.
-fn joined(paths: &[PathBuf]) -> OsString {
+fn joined(paths: &[&Path]) -> OsString {
     let mut text = Vec::new();
     for path in paths {
         if !text.is_empty() {

@@ -7,7 +7,7 @@ use super::index::{GITLINK, Index};
 use super::oid::{ObjectFormat, Oid};
 use super::program::{Output, Repo, write_git_dir};
 use super::special::{emptied, is_special, specials};
-use super::{SnapshotError, Sparse, TreePath, Unseen, blocking, io};
+use super::{SnapshotError, Sparse, TreePath, Unseen, blocking, io, list};
 use crate::worktree::git::Git;
 
 /// What is scanned, and with what.
@@ -20,6 +20,10 @@ pub(super) struct Ground {
     pub(super) format: ObjectFormat,
     /// Where new objects go.
     pub(super) objects: PathBuf,
+    /// Our own store, when that is elsewhere.
+    pub(super) kept: Option<PathBuf>,
+    /// No other scan wrote there before: what only an earlier try of this one read may be removed.
+    pub(super) first: bool,
     pub(super) alternates: Vec<PathBuf>,
     pub(super) settings: Vec<(String, String)>,
     /// An index to start from: what it says about unchanged files is not asked again.
@@ -57,6 +61,7 @@ impl Ground {
             index: Some(self.scratch.join("index")),
             objects: Some(self.objects.clone()),
             alternates: self.alternates.clone(),
+            kept: self.kept.clone(),
             settings,
         }
     }
@@ -113,8 +118,24 @@ async fn begin(ground: &Ground, repo: &Repo) -> Result<Index, SnapshotError> {
     blocking(move || copied.copy_index(&path)).await
 }
 
-/// Scans, again when files change meanwhile.
-pub(super) async fn scan(ground: &Ground) -> Result<Scan, SnapshotError> {
+/// Files changed while they were read, and are read again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Again {
+    /// None when some that were listed have gone.
+    pub paths: Vec<TreePath>,
+}
+
+impl std::fmt::Display for Again {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.paths[..] {
+            [] => f.write_str("files vanish while they are read; trying again"),
+            paths => write!(f, "files change while they are read: {}; trying again", list(paths)),
+        }
+    }
+}
+
+/// Scans, again when files change meanwhile: `tell` hears of it.
+pub(super) async fn scan(ground: &Ground, tell: &(dyn Fn(Again) + Send + Sync)) -> Result<Scan, SnapshotError> {
     let repo = ground.repo();
     let before = begin(ground, &repo).await?;
     if ground.forget_ignored && ground.start.is_some() {
@@ -129,7 +150,7 @@ pub(super) async fn scan(ground: &Ground) -> Result<Scan, SnapshotError> {
         keep_rules(&repo, &before_repo, ground.format).await?;
     }
     let writer = repo.writing();
-    let mut attempt = 1;
+    let (mut attempt, mut stale) = (1, BTreeSet::new());
     let (mut index, mut unseen, mut nested, mut hollow) = loop {
         // The tree is walked once: known files are only looked at, and what the walk lists is added afterwards.
         let update = ["add", "--update", "--sparse", "--ignore-errors", "--", "."];
@@ -145,6 +166,7 @@ pub(super) async fn scan(ground: &Ground) -> Result<Scan, SnapshotError> {
             if listed.is_empty() || updated.code > 1 { updated } else { add(&writer, &listed, updated).await? };
         if added.stderr.contains(VANISHED) && attempt < ground.attempts.max(1) {
             attempt += 1;
+            tell(Again { paths: Vec::new() });
             continue;
         }
         let left = if added.code == 0 { Vec::new() } else { left_out(&repo).await? };
@@ -161,7 +183,14 @@ pub(super) async fn scan(ground: &Ground) -> Result<Scan, SnapshotError> {
             return Err(SnapshotError::Changed { paths: looked.changed });
         }
         attempt += 1;
+        let changed: BTreeSet<&[u8]> = looked.changed.iter().map(TreePath::as_bytes).collect();
+        let read = looked.index.entries.iter().filter(|entry| changed.contains(&*entry.path));
+        stale.extend(read.map(super::index::Entry::oid));
+        tell(Again { paths: looked.changed });
     };
+    if ground.first {
+        remove_stale(&ground.objects, stale, &index);
+    }
     forget_specials(&repo, &unseen).await?;
     let root = ground.root.clone();
     let (old, new) = (before.entries, std::mem::take(&mut index.entries));
@@ -200,6 +229,19 @@ pub(super) async fn scan(ground: &Ground) -> Result<Scan, SnapshotError> {
         }
     }
     Ok(Scan { tree: Oid::answer(&tree.stdout)?, index, nested, empty: empty?, unseen, repo })
+}
+
+/// Removes what was read of files that changed then. All else that was written stays: the index names it.
+fn remove_stale(objects: &Path, mut stale: BTreeSet<Oid>, index: &Index) {
+    if !stale.is_empty() {
+        let named: BTreeSet<Oid> = index.entries.iter().map(super::index::Entry::oid).collect();
+        stale.retain(|oid| !named.contains(oid));
+    }
+    for oid in stale {
+        let (start, rest) = oid.as_str().split_at(2);
+        // Absent when the store had it, or when it is in a pack.
+        let _ = std::fs::remove_file(objects.join(start).join(rest));
+    }
 }
 
 /// Rules of what is ignored that are not on disk are read from objects, even while writing.

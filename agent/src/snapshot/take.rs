@@ -5,9 +5,13 @@ use std::path::{Path, PathBuf};
 use super::cache::{Cache, Lease, write_beside};
 use super::oid::Oid;
 use super::program::Repo;
-use super::scan::{Ground, Scan, scan};
+use super::scan::{Again, Ground, Scan, scan};
+use super::scratch::adopt;
 use super::source::Source;
 use super::{Content, Nested, Options, Snapshot, SnapshotError, Summary, TreePath, Unseen, blocking, io, lfs};
+
+/// New objects until the snapshot is whole, in the private directory: of one that failed nothing stays.
+const OBJECTS: &str = "objects";
 
 /// A snapshot and the store that holds its objects.
 #[derive(Debug)]
@@ -22,16 +26,32 @@ pub struct Taken {
 /// # Errors
 /// No repository that Git understands, files that keep changing, a disk that refuses.
 pub async fn take(cache: &Cache, dir: &Path, options: &Options) -> Result<Taken, SnapshotError> {
+    take_and_tell(cache, dir, options, &|_| {}).await
+}
+
+/// The same; `tell` hears of files that changed meanwhile and are read again.
+///
+/// # Errors
+/// As [`take`].
+pub async fn take_and_tell(
+    cache: &Cache,
+    dir: &Path,
+    options: &Options,
+    tell: &(dyn Fn(Again) + Send + Sync),
+) -> Result<Taken, SnapshotError> {
     let git = cache.git();
     let mut source = Source::locate(git, dir).await?;
     source.hide(options);
     let mut lease = cache.lease(&cache.project_at(&source.place)?, source.format)?;
     let scratch = lease.scratch()?;
-    let mut walk = Walk { lease: &lease, options, scratch: scratch.path().to_owned(), sources: Vec::new(), count: 0 };
+    let objects = scratch.path().join(OBJECTS);
+    std::fs::create_dir(&objects).map_err(io(&objects))?;
+    let (sources, index) = (Vec::new(), None);
+    let mut walk = Walk { lease: &lease, options, scratch: scratch.path().to_owned(), sources, count: 0, index, tell };
     walk.sources.extend(source.objects());
     let staged = staged(&source, &lease, scratch.path());
     let refs = source.refs(git, options);
-    let (top, staged, refs) = tokio::join!(walk.scan(&source), staged, refs);
+    let (top, staged, refs) = tokio::join!(walk.scan(&source, None), staged, refs);
     let (mut top, (index, conflicts)) = (top?, staged?);
     let mut summary = Summary { unseen: std::mem::take(&mut top.unseen), ..Summary::default() };
     (summary.files, summary.bytes) = top.sizes();
@@ -58,7 +78,13 @@ pub async fn take(cache: &Cache, dir: &Path, options: &Options) -> Result<Taken,
         excludes: source.excludes.clone(),
         summary,
     };
-    let sources = walk.sources;
+    let (sources, index, store) = (walk.sources, walk.index, lease.objects());
+    blocking(move || {
+        adopt(&objects, &store)?;
+        // It names objects that are there now.
+        index.map_or(Ok(()), |(from, to)| keep_index(&from, &to))
+    })
+    .await?;
     lease.lean_on(&sources)?;
     summary_of_pointers(&mut snapshot, top.pointers);
     let id = seal(&lease.repo(), &snapshot).await?;
@@ -78,6 +104,9 @@ struct Walk<'a> {
     scratch: PathBuf,
     sources: Vec<PathBuf>,
     count: u32,
+    /// The index of a plain directory, and where it is kept.
+    index: Option<(PathBuf, PathBuf)>,
+    tell: &'a (dyn Fn(Again) + Send + Sync),
 }
 
 struct Found {
@@ -96,7 +125,8 @@ impl Found {
 }
 
 impl Walk<'_> {
-    async fn scan(&mut self, source: &Source) -> Result<Found, SnapshotError> {
+    /// The top, or what is nested at `path`.
+    async fn scan(&mut self, source: &Source, path: Option<&TreePath>) -> Result<Found, SnapshotError> {
         self.count += 1;
         let plain = source.repository.is_none();
         // A plain directory has no index of its own: ours saves reading every file again.
@@ -108,7 +138,9 @@ impl Walk<'_> {
             root: source.root.clone(),
             scratch: self.scratch.join(format!("scan-{}", self.count)),
             format: source.format,
-            objects: self.lease.objects(),
+            objects: self.scratch.join(OBJECTS),
+            kept: Some(self.lease.objects()),
+            first: self.count == 1,
             alternates: self.sources.clone(),
             settings: source.settings.clone(),
             start,
@@ -117,9 +149,17 @@ impl Walk<'_> {
             forget_ignored: plain,
             attempts: self.options.attempts,
         };
-        let mut scan = scan(&ground).await?;
+        let named = |paths: Vec<TreePath>| match path {
+            Some(above) => paths.into_iter().map(|path| path.below(above)).collect(),
+            None => paths,
+        };
+        let tell = |again: Again| (self.tell)(Again { paths: named(again.paths) });
+        let mut scan = scan(&ground, &tell).await.map_err(|error| match error {
+            SnapshotError::Changed { paths } => SnapshotError::Changed { paths: named(paths) },
+            error => error,
+        })?;
         if plain && self.count == 1 {
-            keep_index(&ground.scratch.join("index"), &kept)?;
+            self.index = Some((ground.scratch.join("index"), kept));
         }
         let pointers = lfs::settle(source, &mut scan, self.options.lfs).await?;
         let sizes = scan.sizes();
@@ -147,7 +187,7 @@ impl Walk<'_> {
         }
         source.hide(self.options);
         self.sources.extend(source.objects());
-        let found = self.scan(&source).await?;
+        let found = self.scan(&source, Some(&path)).await?;
         summary.submodules += 1;
         summary.files += found.sizes.0;
         summary.bytes += found.sizes.1;
@@ -196,7 +236,8 @@ async fn staged(source: &Source, lease: &Lease, scratch: &Path) -> Result<(Optio
     .await?;
     let repo = Repo {
         index: Some(dir.join("index")),
-        objects: Some(lease.objects()),
+        objects: Some(scratch.join(OBJECTS)),
+        kept: Some(lease.objects()),
         git_dir: dir,
         ..lease.repo().reading(&source.objects().into_iter().collect::<Vec<_>>())
     };

@@ -5,7 +5,7 @@ use agent::snapshot::result::{Recovered, ResultTree, apply, recover};
 use agent::snapshot::{Cache, Options, take};
 use agent::worktree::git::Git;
 
-use crate::world::{World, tree, write};
+use crate::world::{World, objects, project, scratch, tree, write};
 
 /// Not a test of its own: the process that is killed.
 #[tokio::test]
@@ -77,4 +77,52 @@ async fn killed_at_any_moment_every_file_is_old_or_every_file_is_new() {
         }
     }
     assert!(ends.contains_key("Undone"), "never killed in the middle: {ends:?}");
+}
+
+/// Not a test of its own: the process that is killed.
+#[tokio::test]
+#[ignore = "run by the test below"]
+async fn child_takes() {
+    let Ok(dir) = std::env::var("LANEYARD_TEST_TAKE") else { return };
+    let dir = PathBuf::from(dir);
+    let cache = Cache::open(&dir.join("client"), 1 << 30, &Git::new()).unwrap();
+    take(&cache, &dir.join("user"), &Options::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn killed_while_it_reads_a_snapshot_leaves_nothing_and_a_living_one_is_left_alone() {
+    let world = World::new();
+    let user = world.repository("user");
+    drop(world.take(&user).await);
+    let store = project(&world.path("client"));
+    let before = objects(&store);
+    for n in 0_u32..3000 {
+        write(&user, format!("new/{n}").as_bytes(), n.to_string().repeat(2000).as_bytes());
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "crash::child_takes"])
+        .env("LANEYARD_TEST_TAKE", world.dir.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let reading = || {
+        let open = scratch(&store);
+        open.iter().any(|name| {
+            std::fs::read_dir(store.join("tmp").join(name).join("objects")).is_ok_and(|dirs| dirs.count() > 20)
+        })
+    };
+    while !reading() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it was seen to read");
+    }
+    let format = agent::snapshot::ObjectFormat::Sha1;
+    let name = store.file_name().unwrap().to_string_lossy().into_owned().try_into().unwrap();
+    drop(world.client.lease(&name, format).unwrap());
+    assert_eq!(scratch(&store).len(), 1, "its maker lives");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!((scratch(&store).len(), objects(&store)), (1, before), "killed before it was whole");
+    world.client.evict().unwrap();
+    assert_eq!(scratch(&store), Vec::<String>::new());
+    let lane = world.lane(&world.take(&user).await, "lane").await;
+    assert!(tree(&lane.worktree.root) == tree(&user));
 }

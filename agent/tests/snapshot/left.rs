@@ -1,12 +1,16 @@
 //! What of a directory or of a lane's work does not travel, and who is told.
 
+use std::io::Write as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
-use agent::snapshot::Unseen;
 use agent::snapshot::result::{DirectoryChange, Finding, Outcome, apply};
+use agent::snapshot::{Again, Cache, Options, SnapshotError, Unseen, take, take_and_tell};
+use agent::worktree::git::Git;
 
-use crate::world::{World, changed, git, metadata, names, tree, write};
+use crate::world::{World, changed, git, metadata, names, objects, project, scratch, tree, write};
 
 fn fifo(dir: &Path, name: &str) {
     nix::unistd::mkfifo(&dir.join(name), nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
@@ -248,4 +252,90 @@ async fn content_that_no_result_carries_is_named_and_said_to_be_left() {
     write(root, b"w/.GIT/config", b"odd\n");
     let result = world.result(&taken, &lane).await;
     assert!(result.findings.iter().any(|finding| finding.refuses() && finding.is_left()), "{:?}", result.findings);
+}
+
+/// Appends to a file until it is told to stop.
+struct Writer {
+    stop: Arc<AtomicBool>,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+impl Writer {
+    fn of(path: &Path) -> Self {
+        let (stop, path) = (Arc::new(AtomicBool::new(false)), path.to_owned());
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let mut file = std::fs::File::options().append(true).open(path).unwrap();
+            while !stopped.load(Ordering::Relaxed) {
+                file.write_all(b"x").unwrap();
+                std::thread::yield_now();
+            }
+        });
+        Self { stop, thread: Mutex::new(Some(thread)) }
+    }
+
+    fn end(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.lock().unwrap().take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refused_snapshot_leaves_nothing_in_the_store_and_says_why_it_tries_again() {
+    let world = World::new();
+    let user = world.repository("user");
+    world.take(&user).await;
+    let store = project(&world.path("client"));
+    let before = objects(&store);
+    write(&user, b"new/file", b"nobody has this\n");
+    write(&user, b"busy", &vec![7; 8 << 20]);
+    let (writer, told) = (Writer::of(&user.join("busy")), Mutex::new(Vec::new()));
+    let tell = |again: Again| told.lock().unwrap().push(again.to_string());
+    let refused = take_and_tell(&world.client, &user, &Options::default(), &tell).await;
+    writer.end();
+    assert!(matches!(refused, Err(SnapshotError::Changed { .. })), "{refused:?}");
+    assert_eq!(objects(&store), before, "of what was read nothing stays");
+    assert_eq!(scratch(&store), Vec::<String>::new());
+    let words = "files change while they are read: `busy`; trying again".to_owned();
+    assert_eq!(*told.lock().unwrap(), [words.clone(), words], "three tries, two of them again");
+    let lane = world.lane(&world.take(&user).await, "lane").await;
+    assert!(tree(&lane.worktree.root) == tree(&user));
+}
+
+#[tokio::test]
+async fn what_an_earlier_try_read_of_a_changed_file_does_not_stay() {
+    let world = World::new();
+    let (user, other) = (world.repository("user"), world.path("other"));
+    write(&user, b"busy", &vec![7; 8 << 20]);
+    write(&user, b"calm", b"calm\n");
+    let writer = Writer::of(&user.join("busy"));
+    let taken = take_and_tell(&world.client, &user, &Options::default(), &|_| writer.end()).await;
+    writer.end();
+    let taken = taken.unwrap();
+    // The same directory in a store that never saw it change.
+    let calm = Cache::open(&other, 1 << 30, &Git::new()).unwrap();
+    std::fs::copy(world.path("client/secret"), other.join("secret")).unwrap();
+    let again = take(&calm, &user, &Options::default()).await.unwrap();
+    assert_eq!(again.snapshot, taken.snapshot);
+    assert_eq!(objects(&project(&world.path("client"))), objects(&project(&other)));
+    let lane = world.lane(&taken, "lane").await;
+    assert!(tree(&lane.worktree.root) == tree(&user));
+}
+
+#[tokio::test]
+async fn a_changing_file_in_a_submodule_is_named_from_the_top() {
+    let world = World::new();
+    let (library, user) = (world.repository("library"), world.repository("user"));
+    git(&user, &["submodule", "add", "-q", &library.display().to_string(), "lib"]);
+    git(&user, &["commit", "-q", "-m", "submodule"]);
+    write(&user, b"lib/busy", &vec![7; 8 << 20]);
+    let writer = Writer::of(&user.join("lib/busy"));
+    let refused = take(&world.client, &user, &Options::default()).await;
+    writer.end();
+    match refused {
+        Err(SnapshotError::Changed { paths }) => assert_eq!(names(paths), ["lib/busy"]),
+        other => panic!("{other:?}"),
+    }
 }

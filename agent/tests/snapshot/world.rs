@@ -219,3 +219,28 @@ pub(crate) fn changed(result: &ResultTree) -> Vec<String> {
 pub(crate) fn names<T: ToString>(items: impl IntoIterator<Item = T>) -> Vec<String> {
     items.into_iter().map(|item| item.to_string()).collect()
 }
+
+/// The one project of a store.
+pub(crate) fn project(store: &Path) -> PathBuf {
+    let mut dirs = std::fs::read_dir(store).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
+    let project = dirs.next().expect("a project");
+    assert!(dirs.next().is_none(), "more than one");
+    project
+}
+
+/// The objects of a project's repository, by name.
+pub(crate) fn objects(project: &Path) -> Vec<String> {
+    let listed = Command::new("git")
+        .args(["cat-file", "--batch-all-objects", "--batch-check=%(objectname)"])
+        .env("GIT_DIR", project.join("repository.git"))
+        .output()
+        .unwrap();
+    assert!(listed.status.success(), "{listed:?}");
+    String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect()
+}
+
+/// Names of the private directories in a project.
+pub(crate) fn scratch(project: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(project.join("tmp")).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+}

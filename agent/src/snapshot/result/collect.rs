@@ -96,6 +96,8 @@ impl Walk<'_> {
             scratch: self.scratch.join(format!("scan-{}", self.count)),
             format: self.snapshot.format,
             objects: self.lease.objects(),
+            kept: None,
+            first: false,
             alternates: Vec::new(),
             settings: Vec::new(),
             start: number.map(|number| self.worktree.index(number)).filter(|path| path.exists()),
@@ -104,7 +106,7 @@ impl Walk<'_> {
             forget_ignored: false,
             attempts: 3,
         };
-        let found = scan(&ground).await?;
+        let found = scan(&ground, &|_| {}).await?;
         // No snapshot has any of these, so the lane made them.
         let args =
             ["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory", "--no-empty-directory"];

@@ -9,7 +9,7 @@ use agent::config::Config;
 use agent::ids::AttemptId;
 use agent::shuttle::{Route, Shuttle, ShuttleError};
 use agent::snapshot::transfer::Parcel;
-use agent::snapshot::{Cache, Options, Snapshot, SnapshotError, Unseen, take};
+use agent::snapshot::{Cache, Options, Snapshot, SnapshotError, Unseen, take_and_tell};
 use agent::wire::snapshot::SnapshotRef;
 use agent::worktree::git::Git;
 use agent::worktree::{WorktreeError, usable_inside};
@@ -87,7 +87,7 @@ pub async fn send(
         hidden: hidden(&assignment.paths),
         ..Options::default()
     };
-    let taken = take(&cache, &cwd, &options).await?;
+    let taken = take_and_tell(&cache, &cwd, &options, &|again| talk.say(&again.to_string())).await?;
     let snapshot = &taken.snapshot;
     let root = top(&cwd, snapshot);
     usable_inside(&root)?;
