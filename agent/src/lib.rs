@@ -3,6 +3,7 @@
 
 pub mod ids; // one spelling for every identity
 pub mod blank; // white space as the policy files mean it
+pub mod moment; // a point in time for people
 pub mod config; // the configuration file, raw and resolved
 pub mod container; // the engine and the isolation
 pub mod descriptor; // the vocabulary of an assignment

@@ -1,6 +1,6 @@
 //! `laneyard-agent`: the worker side as a process of its own. Parses, starts logging, calls the library.
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use agent::config::ConfigError;
@@ -46,13 +46,19 @@ fn main() -> ExitCode {
             return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
         }
     };
-    let filter = EnvFilter::try_from_env("LANEYARD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let serves = cli.serves();
+    let unasked = if serves { "info" } else { "off" };
+    let filter = EnvFilter::try_from_env("LANEYARD_LOG").unwrap_or_else(|_| EnvFilter::new(unasked));
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     lines.with_ansi(std::io::stderr().is_terminal()).init();
     match agent::run::main(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{}", told(&error));
+            if serves {
+                tracing::error!("{}", told(&error));
+            } else {
+                let _ = writeln!(std::io::stderr(), "error: {}", told(&error)); // a closed pipe is the reader's choice
+            }
             ExitCode::from(if is_usage(&error) { USAGE } else { FAILED })
         }
     }

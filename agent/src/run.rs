@@ -18,6 +18,7 @@ use crate::container::image::PullPolicy;
 use crate::identity::{self, Home, Identity, Joining};
 use crate::ids::{InstanceId, WorkerId};
 use crate::link;
+use crate::moment::moment;
 use crate::retention::Rules;
 use crate::snapshot::Cache;
 use crate::sole::Sole;
@@ -114,6 +115,14 @@ fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
+impl Cli {
+    /// True for the command that goes on and logs what happens; the other one answers its caller.
+    #[must_use]
+    pub const fn serves(&self) -> bool {
+        matches!(self.command, Command::Run(_))
+    }
+}
+
 /// Runs the command line.
 ///
 /// # Errors
@@ -133,16 +142,25 @@ fn config() -> anyhow::Result<Config> {
 
 impl Join {
     async fn run(self) -> anyhow::Result<()> {
-        let state_dir = self.state_dir.map_or_else(|| config().map(|config| config.state_dir), Ok)?;
+        let named = self.state_dir;
+        let state_dir = named.clone().map_or_else(|| config().map(|config| config.state_dir), Ok)?;
         let worker = self.name.map_or_else(host_name, Ok)?;
         let token = Token::parse(&self.token)
             .ok_or_else(|| UsageError("--token is no token: copy the whole command".to_owned()))?;
         let (controller, pin) = (self.controller, self.ca_fingerprint);
-        let joining = Joining { controller, token, pin, worker, replace: self.replace };
+        let say = |text: &str| say_to(&mut std::io::stderr(), text);
+        let joining = Joining { controller, token, pin, worker, replace: self.replace, say };
         identity::join(&Home::of(&state_dir), &joining).await?;
-        info!(worker = %joining.worker, controller = %joining.controller, "joined; start it with `laneyard-agent run`");
+        say_to(&mut std::io::stdout(), &format!("worker `{}` has joined {}", joining.worker, joining.controller));
+        let place = named.map_or_else(String::new, |dir| format!(" --state-dir {}", dir.display()));
+        say(&format!("Next: laneyard-agent run{place}"));
         Ok(())
     }
+}
+
+/// One line for whoever called. A closed pipe is the reader's choice.
+fn say_to(to: &mut dyn std::io::Write, text: &str) {
+    let _ = writeln!(to, "{text}").and_then(|()| to.flush());
 }
 
 /// The way to the controller, and who we are on it.
@@ -176,7 +194,7 @@ impl Run {
                     "the certificate of worker `{}` ended at {}: set the clock if it is wrong, else join anew with \
                      --replace",
                     identity.worker,
-                    identity.validity.not_after
+                    moment(identity.validity.not_after)
                 );
             }
             let url = self.controller.as_ref().unwrap_or(&identity.controller);

@@ -47,6 +47,12 @@ fn an_error_says_each_cause_once() {
     let last = said.lines().last().unwrap();
     assert_eq!(last.matches("no answer from the controller").count(), 1, "{last}");
     assert_eq!(last.matches("onnection refused").count(), 1, "{last}");
+    assert!(last.starts_with("error: cannot join: "), "{last}");
+    let before: Vec<&str> = said.lines().filter(|line| *line != last).collect();
+    assert_eq!(before.len(), 4, "{said}");
+    for (line, number) in before.iter().zip(2..) {
+        assert!(line.ends_with(&format!("; asking again, try {number} of 5")), "words, and no lines of a log: {said}");
+    }
 }
 
 #[test]
@@ -85,5 +91,11 @@ fn a_configuration_that_cannot_be_used_ends_with_64_names_the_place_and_leaves_n
     let (code, said) = agent_with(home.path(), &["run"], &[("LANEYARD_CONTROLLER", "http://10.0.0.1:1")]);
     assert_eq!(code, Some(64), "{said}");
     assert!(said.contains("LANEYARD_CONTROLLER") && !said.contains("``"), "{said}");
+    std::fs::write(&file, "[controller]\nurl = \"https://localhost:1\"\n").unwrap();
+    let variables = [("LANEYARD_CONFIG", file.to_str().unwrap()), ("LANEYARD_CONTROLLER", "ftp://x")];
+    let (code, said) = agent_with(home.path(), &["run"], &variables);
+    assert_eq!(code, Some(64), "{said}");
+    assert!(said.contains("`LANEYARD_CONTROLLER` cannot be used") && !said.contains("config.toml"), "{said}");
+    std::fs::remove_file(&file).unwrap();
     assert!(names().is_empty(), "{:?}", names());
 }

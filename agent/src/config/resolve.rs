@@ -118,7 +118,7 @@ pub enum ConfigError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("the configuration file `{}` is malformed\n{source}", path.display())]
     Parse { path: PathBuf, source: Box<toml::de::Error> },
-    /// `path` is empty where there is no file, and a variable is at fault.
+    /// `path` is empty where a variable is at fault, whether there is a file or not.
     #[error("{}`{key}` {problem}", whence(path))]
     Value { path: PathBuf, key: String, problem: String },
 }
@@ -233,17 +233,20 @@ impl Place<'_> {
             client_cert: file("LANEYARD_CLIENT_CERT"),
             client_key: file("LANEYARD_CLIENT_KEY"),
         };
-        let check = |key: &str, url: &str| match url.parse::<Endpoint>() {
-            Ok(_) => Ok(()),
-            Err(error) => Err(self.bad(key, &format!("cannot be used: {error}"))),
-        };
+        let problem = |url: &str| url.parse::<Endpoint>().err().map(|error| format!("cannot be used: {error}"));
         match (variable("LANEYARD_CONTROLLER"), raw) {
             (Some(url), _) => {
-                check("LANEYARD_CONTROLLER", url)?;
+                if let Some(problem) = problem(url) {
+                    // No fault of the file, if there is one.
+                    let key = "LANEYARD_CONTROLLER".to_owned();
+                    return Err(ConfigError::Value { path: PathBuf::new(), key, problem });
+                }
                 Ok(Some(ControllerAddress::new(url, from_environment)))
             }
             (None, Some(raw)) => {
-                check("controller.url", &raw.url)?;
+                if let Some(problem) = problem(&raw.url) {
+                    return Err(self.bad("controller.url", &problem));
+                }
                 let path = |path: Option<PathBuf>| path.map(|path| self.path(&path));
                 let proof = Proof {
                     ca: path(raw.ca),

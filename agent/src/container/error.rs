@@ -33,6 +33,12 @@ pub enum EngineError {
     /// The engine said no.
     #[error("the engine refused to {operation} (HTTP {status}): {message}")]
     Refused { operation: String, status: u16, message: String },
+    /// More processors than there are.
+    #[error(
+        "the lane asks for {asked} CPUs and the engine has {has}: name at most {has} with --cpus, or as `cpus` in the \
+         configuration's [limits]"
+    )]
+    Cpus { asked: f64, has: u32 },
     /// The engine's answer makes no sense.
     #[error("the engine's answer to {operation} cannot be read: {reason}")]
     Answer { operation: String, reason: String },

@@ -8,7 +8,6 @@ use rcgen::KeyPair;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use sha2::{Digest as _, Sha256};
-use tracing::warn;
 
 use super::{AUTHORITY, FACTS, Facts, Home, IdentityError, signing_request};
 use crate::ids::WorkerId;
@@ -31,6 +30,8 @@ pub struct Joining {
     pub worker: WorkerId,
     /// Joins although the worker has an identity.
     pub replace: bool,
+    /// Told in words while an answer is waited for.
+    pub say: fn(&str),
 }
 
 /// Gets a certificate and keeps it with its key under `home`.
@@ -45,7 +46,13 @@ pub async fn join(home: &Home, joining: &Joining) -> Result<(), IdentityError> {
     if !joining.replace
         && let Some(Facts { controller, worker }) = home.facts()?
     {
-        return Err(IdentityError::Joined { controller, worker });
+        // Its authority is what a controller is known by: an address is one of many.
+        let joined = std::fs::read(home.file(AUTHORITY)).ok().and_then(|pem| fingerprint(&pem));
+        if joined.is_some_and(|joined| joined != joining.pin) {
+            return Err(IdentityError::Elsewhere { controller, worker, url });
+        }
+        let also = if controller == url { String::new() } else { format!(", which is {url} too,") };
+        return Err(IdentityError::Joined { controller, also, worker });
     }
     let fresh = home.dir.ancestors().take_while(|path| !path.exists()).map(Path::to_owned).collect::<Vec<_>>();
     secret_file::directory(&home.dir).map_err(|source| IdentityError::File {
@@ -61,14 +68,13 @@ pub async fn join(home: &Home, joining: &Joining) -> Result<(), IdentityError> {
     };
     let credentials = Credentials::none().trusting(Trust::Pinned(joining.pin));
     let transport = Transport::with(&joining.controller, credentials)?;
-    let answer = ask(&transport, &request, &mut unsent).await;
+    let answer = ask(&transport, &request, &mut unsent, joining.say).await;
     let answer = answer.map_err(|error| {
         let refused = matches!(error, CallError::Refused { .. }) && !error.is_passing();
         (refused || unsent, IdentityError::Refused(error))
     });
     let issued = answer.and_then(|issued| {
-        let found = CertificateDer::from_pem_slice(issued.ca.as_bytes());
-        let found = found.map_or_else(|_| Fingerprint::of(&[]), |der| Fingerprint::of(&der));
+        let found = fingerprint(issued.ca.as_bytes()).unwrap_or_else(|| Fingerprint::of(&[]));
         if found == joining.pin { Ok(issued) } else { Err((true, IdentityError::OtherAuthority { found })) }
     });
     let issued = match issued {
@@ -90,6 +96,10 @@ pub async fn join(home: &Home, joining: &Joining) -> Result<(), IdentityError> {
     Ok(())
 }
 
+fn fingerprint(pem: &[u8]) -> Option<Fingerprint> {
+    CertificateDer::from_pem_slice(pem).ok().map(|der| Fingerprint::of(&der))
+}
+
 /// Takes away the key of a join that is refused for good, and the directories that were made for it. After a lost
 /// answer it stays: the same command, given again, needs the same key.
 fn clear(home: &Home, key: &str, fresh: &[PathBuf]) {
@@ -100,14 +110,14 @@ fn clear(home: &Home, key: &str, fresh: &[PathBuf]) {
 }
 
 /// `unsent` becomes false with the first try that may have reached the controller.
-async fn ask(transport: &Transport, request: &Join, unsent: &mut bool) -> Result<Issued, CallError> {
+async fn ask(transport: &Transport, request: &Join, unsent: &mut bool, say: fn(&str)) -> Result<Issued, CallError> {
     let mut tries = 1;
     loop {
         let answer = transport.json(Call::post(paths::JOIN, request)?).await;
         *unsent &= answer.as_ref().is_err_and(CallError::is_unsent);
         match answer {
             Err(error) if error.is_passing() && tries < TRIES => {
-                warn!(%error, "no answer to the join, asking again with the same key");
+                say(&format!("{error}; asking again, try {} of {TRIES}", tries + 1));
                 tokio::time::sleep(PAUSE * tries).await;
                 tries += 1;
             }

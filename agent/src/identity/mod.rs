@@ -30,10 +30,16 @@ const FACTS: &str = "worker.json";
 pub enum IdentityError {
     /// The state directory already has an identity.
     #[error(
-        "this worker has joined {controller} as `{worker}` before: run `laneyard-agent run`, or pass --replace to join \
-         anew"
+        "this worker has joined {controller}{also} as `{worker}` before: run `laneyard-agent run`, or pass --replace to \
+         join anew"
     )]
-    Joined { controller: String, worker: WorkerId },
+    Joined { controller: String, also: String, worker: WorkerId },
+    /// The state directory has an identity for another controller.
+    #[error(
+        "this worker has joined another controller before, {controller} as `{worker}`, and works for one at a time: pass \
+         --replace to leave that one for {url}, or name another directory with --state-dir"
+    )]
+    Elsewhere { controller: String, worker: WorkerId, url: String },
     /// A file of the identity fails.
     #[error("cannot {what} `{}`: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },

@@ -14,6 +14,7 @@ use tracing::{error, info, warn};
 
 use super::{AUTHORITY, FACTS, Facts, Home, Identity, IdentityError, signing_request};
 use crate::ids::WorkerId;
+use crate::moment::moment;
 use crate::transport::certificate::Validity;
 use crate::transport::{Call, Credentials, Transport};
 use crate::wire::identity::{Issued, Renew};
@@ -32,7 +33,7 @@ pub async fn keep_renewed(home: Home, identity: Identity, transport: Transport, 
     let (mut pause, mut not_before) = (BACKOFF.0, Instant::now());
     while look_again(validity.renew_at(), not_before, &shutdown).await {
         if let Some(joined) = watch.joined(&credentials) {
-            info!(%worker, until = %joined.not_after, "this worker joined anew: the new identity counts from now on");
+            info!(%worker, until = moment(joined.not_after), "this worker joined anew: the new identity counts from now on");
             (validity, pause, not_before) = (joined, BACKOFF.0, Instant::now());
         }
         if validity.renew_at() > OffsetDateTime::now_utc() || not_before > Instant::now() {
@@ -40,7 +41,7 @@ pub async fn keep_renewed(home: Home, identity: Identity, transport: Transport, 
         }
         match renew(&home, &worker, &transport, &credentials).await {
             Ok(renewed) => {
-                info!(%worker, until = %renewed.not_after, "the certificate is renewed");
+                info!(%worker, until = moment(renewed.not_after), "the certificate is renewed");
                 (validity, pause) = (renewed, BACKOFF.0);
                 continue;
             }
@@ -48,7 +49,7 @@ pub async fn keep_renewed(home: Home, identity: Identity, transport: Transport, 
                 error!(%worker, error = %problem, "the certificate has ended: join anew with --replace");
             }
             Err(problem) => {
-                warn!(%worker, until = %validity.not_after, error = %problem, "cannot renew the certificate yet");
+                warn!(%worker, until = moment(validity.not_after), error = %problem, "cannot renew the certificate yet");
             }
         }
         not_before = Instant::now() + pause;
@@ -85,7 +86,7 @@ async fn look_again(due: OffsetDateTime, not_before: Instant, shutdown: &Cancell
 /// Sees when somebody joins anew. A join writes its facts last, and always as a new file; a renewal never does.
 struct Watch {
     home: Home,
-    /// As the agent began: other facts need another start.
+    /// As the agent began: another worker or controller needs another start.
     facts: Facts,
     authority: Option<Vec<u8>>,
     seen: Option<(u64, i64, i64)>,
@@ -121,13 +122,18 @@ impl Watch {
                 return None;
             }
         };
-        if found != self.facts || std::fs::read(self.home.file(AUTHORITY)).ok() != self.authority {
+        // The same authority is the same controller, by whatever name.
+        if found.worker != self.facts.worker || std::fs::read(self.home.file(AUTHORITY)).ok() != self.authority {
             let Facts { controller, worker } = found;
             error!(%worker, controller, "this machine joined as another worker or another controller's: restart the agent");
             return None;
         }
         match self.home.certificate() {
             Ok((certificate, validity)) => {
+                if found.controller != self.facts.controller {
+                    let (now, next) = (&self.facts.controller, &found.controller);
+                    info!(%now, %next, "joined by another address of the same controller, which counts from the next start on");
+                }
                 credentials.replace(certificate);
                 Some(validity)
             }

@@ -8,10 +8,13 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, InvalidMessage, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, InvalidMessage, OtherError, RootCertStore, SignatureScheme,
+};
 use time::OffsetDateTime;
 
 use super::certificate::{ClientCertificate, Fingerprint};
+use crate::moment::moment;
 
 /// Whose word counts about the controller. No certificate of the host's own store does.
 #[derive(Clone, Debug, Default)]
@@ -64,14 +67,19 @@ impl ServerCertVerifier for Pinned {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let pinned = intermediates.iter().find(|der| Fingerprint::of(der) == self.pin);
-        let pinned = pinned.ok_or(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
+        let other = || rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(OtherAuthority))));
+        let pinned = intermediates.iter().find(|der| Fingerprint::of(der) == self.pin).ok_or_else(other)?;
         let mut roots = RootCertStore::empty();
         roots.add(pinned.clone().into_owned())?;
-        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider))
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider))
             .build()
-            .map_err(|error| rustls::Error::General(error.to_string()))?
-            .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+            .map_err(|error| rustls::Error::General(error.to_string()))?;
+        match verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::UnknownIssuer | CertificateError::BadSignature,
+            )) => Err(other()),
+            verified => verified,
+        }
     }
 
     fn verify_tls12_signature(
@@ -97,6 +105,14 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
+/// Whoever joins knows a fingerprint and nothing else of the controller.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "its certificate is of an authority that is not trusted here, since it has another fingerprint: check the address, and \
+     pass the --ca-fingerprint that `laneyard worker token` prints at that controller now"
+)]
+struct OtherAuthority;
+
 /// What is wrong with the TLS connection and what to do, if that is why a transfer failed.
 pub(super) fn explain(error: &(dyn Error + 'static)) -> Option<String> {
     let problem = match find(error)? {
@@ -119,9 +135,10 @@ fn certificate(problem: &CertificateError) -> String {
     match problem {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "its certificate is of an authority that is not trusted here: pass the controller's own with --ca (its \
-             file identity/ca.pem), or the present fingerprint when joining"
+             file identity/ca.pem); a worker that has joined joins anew with --replace"
                 .to_owned()
         }
+        CertificateError::Other(OtherError(problem)) if problem.is::<OtherAuthority>() => problem.to_string(),
         CertificateError::NotValidForNameContext { expected, presented } => format!(
             "its certificate is not for `{}` but for {}: use one of these names, or add the name to identity/names on \
              the controller and restart it",
@@ -135,13 +152,13 @@ fn certificate(problem: &CertificateError) -> String {
         CertificateError::ExpiredContext { time, not_after } => format!(
             "its certificate ended at {}, and it is {} by this machine's clock: set the clock if it is wrong, else \
              restart the controller",
-            moment(*not_after),
-            moment(*time)
+            told(*not_after),
+            told(*time)
         ),
         CertificateError::NotValidYetContext { time, not_before } => format!(
             "its certificate begins at {}, and it is {} by this machine's clock: one of the two clocks is wrong, set it",
-            moment(*not_before),
-            moment(*time)
+            told(*not_before),
+            told(*time)
         ),
         CertificateError::Expired | CertificateError::NotValidYet => {
             "its certificate does not hold at this time: check both clocks".to_owned()
@@ -156,12 +173,9 @@ fn bare(name: &str) -> &str {
     inner.trim_matches('"')
 }
 
-fn moment(time: UnixTime) -> String {
+fn told(time: UnixTime) -> String {
     let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-    OffsetDateTime::from_unix_timestamp(seconds)
-        .ok()
-        .and_then(|time| time.format(&time::format_description::well_known::Rfc3339).ok())
-        .unwrap_or_else(|| format!("{seconds} s"))
+    OffsetDateTime::from_unix_timestamp(seconds).map_or_else(|_| format!("{seconds} s"), moment)
 }
 
 fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {

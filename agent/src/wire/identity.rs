@@ -1,11 +1,17 @@
 //! Credentials: how a worker joins, how certificates are renewed, what administrators make, see and revoke.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use crate::ids::WorkerId;
+
+/// Longest life of a join token, which stands in a command line and lets anybody in who reads it.
+pub const LONGEST_JOIN: Duration = Duration::from_secs(30 * 86_400);
+/// Longest life of any other credential that ends at all: a hundred years of 365 days.
+pub const LONGEST_LIFE: Duration = Duration::from_secs(36_500 * 86_400);
 
 /// What a credential allows. Each role includes those before it, but for workers, who are apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

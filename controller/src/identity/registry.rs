@@ -6,6 +6,7 @@ use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use agent::ids::WorkerId;
+use agent::moment::moment;
 use agent::wire::identity::{CredentialView, Kind, Role, Standing};
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
@@ -30,7 +31,7 @@ pub enum Denied {
     UnknownJoin,
     #[error("the client certificate was not issued by this controller")]
     Foreign,
-    #[error("{bearer} ended at {end}")]
+    #[error("{bearer} ended at {}", moment(*end))]
     Expired { bearer: Bearer, end: OffsetDateTime },
     #[error("{bearer} was revoked")]
     Revoked { bearer: Bearer },

@@ -112,7 +112,7 @@ impl Secure {
     pub(crate) fn joining(&self, secret: &str, worker: &str) -> Joining {
         let controller: Endpoint = self.served.address.parse().unwrap();
         let token = Token::parse(secret).unwrap();
-        Joining { controller, token, pin: self.pin(), worker: worker.parse().unwrap(), replace: false }
+        Joining { controller, token, pin: self.pin(), worker: worker.parse().unwrap(), replace: false, say: |_| {} }
     }
 
     pub(crate) async fn join(&self, worker: &str) -> (tempfile::TempDir, Identity) {

@@ -41,6 +41,9 @@ async fn a_credential_that_does_not_count_is_refused_with_a_code_of_its_own() {
         refusal(&brief, paths::ATTEMPTS).await
     };
     assert_eq!(soon(expired).await, "401 credential-expired");
+    let told = brief.json::<Value>(Call::get(paths::ATTEMPTS)).await.unwrap_err().to_string();
+    let at = told.split("ended at ").nth(1).unwrap().split(';').next().unwrap();
+    assert!(at.len() == "2027-01-15T08:00:00Z".len() && at.ends_with('Z'), "{told}");
     let (_, join) = secure.create(Kind::Join, Role::Worker, "", None).await;
     assert_eq!(refusal(&secure.bearing(&join), paths::ATTEMPTS).await, "401 unauthenticated", "it only lets join");
     let foreign = certificate_of(&Authority::make().unwrap().0, secure.home.path());

@@ -127,7 +127,9 @@ async fn a_running_agent_takes_the_identity_of_a_join_with_replace_and_delivers_
     until_state(&client, id, |state| matches!(state, AttemptState::Unreachable { .. })).await;
     worker.end(id, "complete", None);
     let (_, secret) = secure.create(Kind::Join, Role::Worker, "w1", None).await;
-    let joining = Joining { replace: true, ..secure.joining(&secret, "w1") };
+    // By another of its names: that makes it no other controller.
+    let named = secure.served.address.replace("127.0.0.1", "localhost").parse().unwrap();
+    let joining = Joining { replace: true, controller: named, ..secure.joining(&secret, "w1") };
     join(&Home::of(home.path()), &joining).await.unwrap();
     until_state(&client, id, AttemptState::is_ended).await;
     until_ready(&client).await;
@@ -197,6 +199,8 @@ async fn a_refusal_because_of_a_role_names_the_role_that_is_needed_and_the_one_t
     let said = refused.err();
     assert!(said.contains("needs role `admin`") && said.contains("`ada` has role `submit`"), "{said}");
     assert!(said.contains("laneyard token create --role admin"), "{said}");
+    let collected = desk.run(&["gc", "--engine", "unix:///nowhere.sock"]).await;
+    assert_eq!((collected.code(), collected.err()), (70, said), "as every other command");
     let (_home, identity) = secure.join("w1").await;
     let w1 = secure.with(identity.credentials);
     let said = w1.json::<Value>(Call::get("/v1/attempts")).await.unwrap_err().to_string();

@@ -93,7 +93,11 @@ fn a_fleet_that_joined_over_tls_runs_a_lane_until_its_worker_is_revoked() {
     let world = World::on(Engine::Docker);
     world.repository();
     let mut site = Site::start(&world);
-    said(site.join(&[]));
+    let joined = site.join(&[]);
+    let (next, place) = (String::from_utf8(joined.stderr.clone()).unwrap(), world.state());
+    assert_eq!(next, format!("Next: laneyard-agent run --state-dir {}\n", place.display()));
+    let text = said(joined);
+    assert!(text.starts_with("worker `w1` has joined https://localhost:") && text.lines().count() == 1, "{text}");
     let again = site.join(&[]);
     assert!(String::from_utf8_lossy(&again.stderr).contains("has joined"), "{again:?}");
     let mut agent = Ended(site.agent().stderr(Stdio::null()).spawn().unwrap());

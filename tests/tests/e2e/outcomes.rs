@@ -250,3 +250,17 @@ fn a_receipt_has_the_documented_fields_in_the_documented_order_and_ours_after_th
     assert_eq!(ours, ["attempt", "container", "isolation", "innerSandbox", "answerBytes", "egress", "teardown"]);
     world.assert_nothing_left();
 }
+
+#[test]
+fn more_processors_than_the_engine_has_are_told_with_what_to_do() {
+    let world = World::on(Engine::Docker);
+    world.repository();
+    let ended = world.lane(Cli::Claude).flag("--cpus", "1000").says("never").run();
+    ended.assert("child-failed", 70);
+    assert_eq!((&ended.receipt["failurePhase"], ended.count.invocations), (&json!("preflight"), 0));
+    let said = ended.receipt["failureDetail"].as_str().unwrap();
+    let part = "the lane asks for 1000 CPUs and the engine has ";
+    assert!(said.starts_with(part), "{said}");
+    assert!(said.contains("with --cpus, or as `cpus` in the configuration's [limits]"), "{said}");
+    world.assert_nothing_left();
+}

@@ -189,6 +189,12 @@ impl Engine {
                     _ => Err(EngineError::Refused { operation, status, message }),
                 }
             }
+            Err(EngineError::Refused { status: 400, operation, message }) => Err(match spec.limits.cpus {
+                Some(asked) if self.info.cpus > 0 && asked > f64::from(self.info.cpus) => {
+                    EngineError::Cpus { asked, has: self.info.cpus }
+                }
+                _ => EngineError::Refused { status: 400, operation, message },
+            }),
             Err(error) => Err(error),
         }
     }
