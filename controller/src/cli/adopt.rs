@@ -249,19 +249,22 @@ async fn finish_on(
             return Err(FinishError::File { attempt, path, source });
         }
     };
-    let (ended, by_worker) = match follow(connection, record.attempt, latch, waiting).await {
+    let (ended, by_worker, lost) = match follow(connection, record.attempt, latch, waiting).await {
         Ok(ended) => {
             let status = status_of(&ended.receipt);
-            (ended, status)
+            (ended, status, false)
         }
         Err(why) => match record.assignment.as_ref().filter(|_| is_final(&why, certain)) {
             Some(assignment) => {
-                (Ended { receipt: unseen(assignment, &why, latch).to_value(), answer_bytes: None }, None)
+                let receipt = unseen(assignment, &why, latch).to_value();
+                (Ended { receipt, answer_bytes: None }, None, matches!(why, Unseen::Lost(_)))
             }
             None => return Err(kept(record.attempt, why)),
         },
     };
     let ended = match &record.worktree {
+        // What it left may still come, and is applied over the snapshot that this machine has.
+        Some(_) if lost => ended,
         Some(worktree) => home::settle(config, connection.client(), record.attempt, worktree, ended, waiting.0).await?,
         None => ended,
     };

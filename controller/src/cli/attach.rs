@@ -10,15 +10,16 @@ use agent::ids::AttemptId;
 use agent::receipt::{Status, status_of};
 use agent::wire::attempt::AttemptState;
 use futures_util::StreamExt as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::connect::{Adoption, ConnectError};
 use super::output::{self, Talk};
 use super::reach::Driver;
 use super::record::{Held, RecordError, Records};
 use super::run::drive::{Lost, OnLost, lost};
-use super::run::lane::{News, word};
+use super::run::lane::News;
 use super::run::signals::Latch;
+use super::run::waiting::Waiting;
 use super::{adopt, connect, credential, follow};
 
 /// How often it is looked whether the client still lives.
@@ -32,6 +33,9 @@ pub struct Attach {
     /// Say nothing on stderr while it runs.
     #[arg(long)]
     quiet: bool,
+    /// Print the receipt on stdout whatever it says, or what is known of a worker that is silent: one JSON object.
+    #[arg(long)]
+    json: bool,
     /// What to do when the attempt's worker is lost: wait for it, or end. By default what its client was told, else wait.
     #[arg(long, value_enum, value_name = "WHAT")]
     on_lost: Option<OnLost>,
@@ -82,7 +86,7 @@ impl Attach {
             tokio::select! {
                 seen = &mut watching, if ended.is_none() => match seen? {
                     Seen::End(receipt) => ended = Some(receipt),
-                    Seen::Away(lost) => return Ok(away(&lost)),
+                    Seen::Away(lost) => return Ok(self.away(&lost)),
                 },
                 // It has ended, and its client may still have much to fetch.
                 signal = latch.first(), if ended.is_some() && !asked => {
@@ -126,7 +130,7 @@ impl Attach {
         }
         Ok(match seen? {
             Seen::End(receipt) => self.show(&receipt, None),
-            Seen::Away(lost) => away(&lost),
+            Seen::Away(lost) => self.away(&lost),
         })
     }
 
@@ -134,13 +138,35 @@ impl Attach {
     fn show(&self, receipt: &Value, file: Option<PathBuf>) -> ExitCode {
         let file = file.or_else(|| receipt["receiptPath"].as_str().map(PathBuf::from));
         if let Some(written) = file.and_then(|path| written(&path, receipt)) {
-            return print(&written);
+            return self.print(&written);
         }
         if receipt["result"].is_object() && receipt["result"]["outcome"].is_null() {
             let attempt = self.attempt;
             output::line(&format!("nothing was applied by this command; see `laneyard result show {attempt}`"));
         }
-        print(receipt)
+        self.print(receipt)
+    }
+
+    fn print(&self, receipt: &Value) -> ExitCode {
+        let code = status_of(receipt).map_or(70, agent::receipt::Status::exit_code);
+        let line = receipt.to_string();
+        if code == 0 || self.json {
+            output::data(&line)
+        } else {
+            output::line(&line)
+        }
+        ExitCode::from(code)
+    }
+
+    /// Nobody who cancels waits for a silent worker.
+    fn away(&self, lost: &Lost) -> ExitCode {
+        if self.json {
+            let state = if lost.interrupted { "interrupted" } else { "unreachable" };
+            output::data(&json!({"attempt": self.attempt, "state": state, "worker": lost.worker}).to_string());
+        } else {
+            output::line(&format!("cancelled, as far as it can be told: {lost}"));
+        }
+        ExitCode::from(Status::Cancelled.exit_code())
     }
 
     /// Waits for the receipt, as the worker wrote it. The first signal becomes a cancel, and the wait goes on, unless the
@@ -148,6 +174,7 @@ impl Attach {
     async fn watch(&self, config: &Config, mut latch: Latch, driver: &Driver, talk: Talk) -> anyhow::Result<Seen> {
         let mut news = follow::news(config, self.attempt)?;
         let (mut asked, mut silent) = (false, None);
+        let mut waiting = Waiting::new(self.attempt, talk);
         loop {
             if let (true, Some(lost)) = (asked, &silent) {
                 return Ok(Seen::Away(Lost::clone(lost)));
@@ -161,6 +188,7 @@ impl Attach {
                     continue;
                 }
                 told = news.next() => told,
+                () = waiting.tell() => continue,
             };
             match told.transpose()? {
                 Some(News::Event(Event { body: EventBody::Terminal { receipt, .. }, .. })) => {
@@ -168,11 +196,10 @@ impl Attach {
                 }
                 Some(News::Event(Event { body: EventBody::Status { note: Some(note), .. }, .. })) => talk.say(&note),
                 Some(News::State(state)) => {
-                    if let Some(word) = word(&state) {
-                        talk.say(&word);
-                    }
                     silent = lost(&state);
-                    if let (Some(OnLost::Fail), AttemptState::Interrupted { worker, .. }) = (self.on_lost, state) {
+                    let given_up = self.on_lost == Some(OnLost::Fail);
+                    waiting.on(&state, silent.as_ref().is_some_and(|lost| asked || (given_up && lost.interrupted)));
+                    if let (true, AttemptState::Interrupted { worker, .. }) = (given_up, state) {
                         anyhow::bail!("worker {worker} is lost with attempt {}; its late receipt counts", self.attempt);
                     }
                 }
@@ -188,7 +215,11 @@ impl Attach {
         let on_lost = self.on_lost.unwrap_or(held.record.on_lost());
         let own = adopt::Own { proof: self.proof.clone(), gives_up: self.on_lost == Some(OnLost::Fail) };
         let settled = adopt::finish(config, &own, held, latch, (talk, on_lost)).await?;
-        settled.print();
+        if self.json {
+            output::data(&settled.receipt.to_string())
+        } else {
+            settled.print()
+        }
         Ok(ExitCode::from(settled.exit_code()))
     }
 }
@@ -201,12 +232,6 @@ enum Seen {
     Away(Lost),
 }
 
-/// Nobody who cancels waits for a silent worker.
-fn away(lost: &Lost) -> ExitCode {
-    output::line(&format!("cancelled, as far as it can be told: {lost}"));
-    ExitCode::from(Status::Cancelled.exit_code())
-}
-
 /// The receipt in a file, if it is of this very end: not of another attempt, and not of a client that gave up earlier.
 fn written(path: &Path, receipt: &Value) -> Option<Value> {
     if !std::fs::metadata(path).ok()?.is_file() {
@@ -215,15 +240,4 @@ fn written(path: &Path, receipt: &Value) -> Option<Value> {
     let found: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
     let same = |key: &str| found[key].is_string() && found[key] == receipt[key];
     (same("attempt") && same("completedAt")).then_some(found)
-}
-
-fn print(receipt: &Value) -> ExitCode {
-    let code = status_of(receipt).map_or(70, agent::receipt::Status::exit_code);
-    let line = receipt.to_string();
-    if code == 0 {
-        output::data(&line)
-    } else {
-        output::line(&line)
-    }
-    ExitCode::from(code)
 }

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use agent::attempt::directory::StateDir;
 use agent::config::{Config, Proof};
 use agent::ids::AttemptId;
-use agent::receipt::status_of;
+use agent::receipt::{Status, status_of};
 use agent::wire::attempt::{AttemptState, AttemptView, CancelSignal};
+use serde_json::{Value, json};
 
 use super::record::{RecordError, Records};
 use super::run::drive::OnLost;
@@ -21,6 +22,9 @@ pub struct Cancel {
     /// Ask with SIGTERM instead of SIGINT.
     #[arg(long)]
     term: bool,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
 }
 
 impl Cancel {
@@ -53,15 +57,34 @@ impl Cancel {
         match &view.state {
             AttemptState::Ended { status, .. } => self.ended(status),
             AttemptState::Unreachable { worker, .. } | AttemptState::Interrupted { worker, .. } => {
-                output::line(&format!("worker {worker} is silent: it is told when it comes back"));
-                Ok(ExitCode::SUCCESS)
+                let text = format!("worker {worker} is silent: it is told when it comes back");
+                self.say(&json!({"outcome": "worker-silent", "worker": worker}), &text)
             }
-            _ => Ok(ExitCode::SUCCESS),
+            _ => self.asked(),
         }
     }
 
     fn ended(&self, status: &str) -> anyhow::Result<ExitCode> {
-        output::line(&format!("attempt {} has ended already: {status}", self.attempt));
+        let text = format!("attempt {} has ended already: {status}", self.attempt);
+        self.say(&json!({"outcome": "ended", "status": status}), &text)
+    }
+
+    /// Whoever drives it was told.
+    fn asked(&self) -> anyhow::Result<ExitCode> {
+        self.say(&json!({"outcome": "asked"}), "")
+    }
+
+    /// What came of it, as data with the attempt's id, or in words if there are any.
+    fn say(&self, outcome: &Value, words: &str) -> anyhow::Result<ExitCode> {
+        if self.json {
+            let mut value = json!({"attempt": self.attempt});
+            if let (Some(value), Some(outcome)) = (value.as_object_mut(), outcome.as_object()) {
+                value.extend(outcome.clone());
+            }
+            output::data(&value.to_string());
+        } else if !words.is_empty() {
+            output::line(words);
+        }
         Ok(ExitCode::SUCCESS)
     }
 
@@ -69,7 +92,7 @@ impl Cancel {
         match records.take(self.attempt) {
             Err(RecordError::Busy { .. }) => {
                 reach::ask_holder(records, self.attempt, signal)?;
-                Ok(ExitCode::SUCCESS)
+                self.asked()
             }
             Ok(held) => {
                 let (_keep, asked) = tokio::sync::watch::channel(Some(signal));
@@ -82,6 +105,10 @@ impl Cancel {
                     (output::Talk::SILENT, OnLost::Wait),
                 )
                 .await?;
+                if self.json {
+                    let status = status_of(&settled.receipt).map(Status::as_str);
+                    return self.say(&json!({"outcome": "finished", "status": status, "receipt": settled.receipt}), "");
+                }
                 output::data(&settled.receipt.to_string());
                 Ok(ExitCode::SUCCESS)
             }

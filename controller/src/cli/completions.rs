@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::CommandFactory as _;
-
 use super::output;
 
 /// Print a completion script.
@@ -17,7 +15,7 @@ impl Completions {
     /// Prints the script.
     pub fn run(&self) -> ExitCode {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut super::Cli::command(), "laneyard", &mut script);
+        clap_complete::generate(self.shell, &mut super::words_known(), "laneyard", &mut script);
         output::raw(&String::from_utf8_lossy(&script));
         ExitCode::SUCCESS
     }

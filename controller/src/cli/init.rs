@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use agent::config::Config;
 use agent::wire::identity::{Kind, Role};
+use serde_json::json;
 
 use super::output;
 use crate::identity::place::check_names;
@@ -21,6 +22,9 @@ pub struct Init {
     /// A name or address that clients and workers reach the controller by; may be repeated.
     #[arg(long = "name", value_name = "HOST|IP")]
     names: Vec<String>,
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
 }
 
 impl Init {
@@ -45,6 +49,16 @@ impl Init {
             registry.revoke(&admin.id).await?; // nobody has its secret
         }
         let authority = made?;
+        if self.json {
+            let made = json!({
+                "authority": authority.fingerprint().to_string(),
+                "ca": place.ca(),
+                "adminTokenFile": place.admin_token(),
+                "names": place.names()?,
+            });
+            output::data(&made.to_string());
+            return Ok(ExitCode::SUCCESS);
+        }
         let listen = if self.names.is_empty() { "127.0.0.1:7410" } else { "0.0.0.0:7410" };
         let host = self.names.first().map_or("localhost", String::as_str);
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };

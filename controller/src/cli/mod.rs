@@ -12,6 +12,7 @@ pub mod credential; // for an attempt whose client left a record
 pub mod gc;
 pub mod helper;
 pub mod init;
+pub mod life; // of a credential
 pub mod policy;
 pub mod doctor;
 pub mod follow; // events, wherever they are
@@ -36,7 +37,8 @@ use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
 use agent::config::Environment;
-use clap::Parser;
+use clap::parser::ValueSource;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use time::OffsetDateTime;
 use tracing_subscriber::EnvFilter;
 
@@ -144,8 +146,41 @@ fn help(command_name: Option<&OsString>, environment: &Environment, entered: Off
     }
 }
 
+/// Commands that talk to no controller or engine, and the flags of [`place::Place`] that would mean nothing to them.
+const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
+    ("serve", &["controller", "ca", "client_cert", "client_key", "engine"]),
+    ("init", &["controller", "ca", "token_file", "client_cert", "client_key", "engine"]),
+    ("completions", &["controller", "ca", "token_file", "client_cert", "client_key", "engine", "state_dir"]),
+];
+
+/// The command line. Flags without effect are in no help, and understood only so that their refusal can say so.
+fn words_known() -> clap::Command {
+    let whole = Cli::command();
+    let shared: Vec<clap::Arg> = whole.get_arguments().filter(|flag| flag.is_global_set()).cloned().collect();
+    WITHOUT_EFFECT.iter().fold(whole, |whole, (name, flags)| {
+        let hidden = shared.iter().filter(|flag| flags.contains(&flag.get_id().as_str()));
+        let hidden: Vec<clap::Arg> = hidden.map(|flag| flag.clone().global(false).hide(true)).collect();
+        whole.mut_subcommand(name, |command| command.args(hidden))
+    })
+}
+
+fn parse(words: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let mut known = words_known();
+    let found = known.try_get_matches_from_mut(std::iter::once(OsString::from("laneyard")).chain(words))?;
+    if let Some((name, own)) = found.subcommand()
+        && let Some((_, flags)) = WITHOUT_EFFECT.iter().find(|(command, _)| *command == name)
+        && let Some(flag) = flags
+            .iter()
+            .find(|flag| [&found, own].iter().any(|words| words.value_source(flag) == Some(ValueSource::CommandLine)))
+    {
+        let message = format!("--{} has no effect on `laneyard {name}`: leave it out", flag.replace('_', "-"));
+        return Err(known.error(clap::error::ErrorKind::ArgumentConflict, message));
+    }
+    Cli::from_arg_matches(&found).map_err(|error| error.format(&mut known))
+}
+
 fn command(words: Vec<OsString>, environment: &Environment) -> ExitCode {
-    let cli = match Cli::try_parse_from(std::iter::once(OsString::from("laneyard")).chain(words)) {
+    let cli = match parse(words) {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print(); // a closed pipe is the reader's choice

@@ -51,25 +51,39 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Talk for people, on stderr: silent where nobody reads it.
+/// Talk for people, on stderr: silent where nobody reads it, but for what must not be missed.
 #[derive(Clone, Copy, Debug)]
 pub struct Talk {
     on: bool,
+    insists: bool,
 }
 
 impl Talk {
     /// Says nothing.
-    pub const SILENT: Self = Self { on: false };
+    pub const SILENT: Self = Self { on: false, insists: false };
 
-    /// Talks on a terminal, or where it was asked for.
+    /// Talks on a terminal, or where it was asked for; insists unless it shall be quiet.
     #[must_use]
     pub fn new(verbose: bool, quiet: bool) -> Self {
-        Self { on: verbose || (!quiet && io::stderr().is_terminal()) }
+        Self { on: verbose || (!quiet && io::stderr().is_terminal()), insists: !quiet }
+    }
+
+    /// True if every line is said.
+    #[must_use]
+    pub const fn is_on(self) -> bool {
+        self.on
     }
 
     /// Says one line.
     pub fn say(self, text: &str) {
         if self.on {
+            line(text);
+        }
+    }
+
+    /// Says one line that must not be missed, also where only a program reads along.
+    pub fn insist(self, text: &str) {
+        if self.on || self.insists {
             line(text);
         }
     }

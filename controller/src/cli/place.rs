@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use agent::config::{Config, ConfigError, ControllerAddress, Environment, Proof};
 use agent::container::discover::EngineChoice;
 use agent::ids::AttemptId;
+use agent::transport::Endpoint;
 
 use super::record::{Record, Records};
 use super::run::options::UsageError;
@@ -96,12 +97,15 @@ impl Place {
 /// The controller that flags name over the configured one. A credential of one is never shown to another.
 ///
 /// # Errors
-/// A credential is given and no controller is named anywhere: it would be ignored.
+/// The address is none, or a credential is given and no controller is named anywhere: it would be ignored.
 pub fn controller(
     configured: Option<ControllerAddress>,
     url: Option<String>,
     proof: Proof,
 ) -> Result<Option<ControllerAddress>, UsageError> {
+    if let Some(Err(error)) = url.as_deref().map(str::parse::<Endpoint>) {
+        return Err(UsageError(format!("--controller cannot be used: {error}")));
+    }
     match (url, configured) {
         (Some(url), Some(configured)) if configured.url == url.trim_end_matches('/') => {
             Ok(Some(ControllerAddress { proof: proof.or(configured.proof), url: configured.url }))

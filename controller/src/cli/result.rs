@@ -7,14 +7,14 @@ use std::process::ExitCode;
 
 use agent::config::Config;
 use agent::ids::AttemptId;
-use agent::snapshot::result::{Change, DirectoryChange, Entry, FileMode, Outcome, export};
+use agent::snapshot::result::{Change, DirectoryChange, Entry, FileMode, Finding, Outcome, export};
 use agent::wire::snapshot::ResultView;
 use anyhow::Context as _;
 use serde_json::json;
 
 use super::connect;
 use super::output::{self, Talk};
-use super::run::home::{Brought, bring, changed, rest, take_in};
+use super::run::home::{Brought, bring, changed, not_by_apply, rest, take_in};
 use super::run::travel::let_go;
 use crate::client::Client;
 
@@ -68,12 +68,18 @@ struct Export {
     /// A fresh file instead of stdout.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Say as one JSON object what was written into the file.
+    #[arg(long, requires = "output")]
+    json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 struct Release {
     /// Id of the attempt.
     attempt: AttemptId,
+    /// As one JSON object.
+    #[arg(long)]
+    json: bool,
 }
 
 impl Results {
@@ -136,6 +142,9 @@ impl Show {
         }
         for finding in &result.findings {
             output::line(&format!("{}: {finding}", if finding.refuses() { "refused" } else { "note" }));
+        }
+        if result.findings.iter().any(Finding::refuses) {
+            output::line(&format!("it cannot be applied as it is; {}", not_by_apply(self.attempt)));
         }
         if result.leaves_some() {
             output::line(&rest(self.attempt));
@@ -207,11 +216,7 @@ impl Apply {
             }
             Outcome::Refused { why } => {
                 let why: Vec<String> = why.iter().map(ToString::to_string).collect();
-                let mut text = format!(
-                    "nothing was written: {}; look at `laneyard result export {}` and take what you want by hand",
-                    why.join("; "),
-                    self.attempt
-                );
+                let mut text = format!("nothing was written: {}; {}", why.join("; "), not_by_apply(self.attempt));
                 if brought.result.leaves_some() {
                     text.push_str(&format!("; {}", rest(self.attempt)));
                 }
@@ -229,7 +234,7 @@ impl Apply {
 
 impl Export {
     async fn run(self, config: &Config, client: &Client) -> anyhow::Result<ExitCode> {
-        let (_, brought) = fetch(config, client, self.attempt).await?;
+        let (view, brought) = fetch(config, client, self.attempt).await?;
         let patch = export(&brought.lease, &brought.snapshot, &brought.result).await?;
         match self.output {
             None => output::bytes(&patch)?,
@@ -242,6 +247,11 @@ impl Export {
                 }
                 let mut file = opened.with_context(failed)?;
                 file.write_all(&patch).and_then(|()| file.sync_all()).with_context(failed)?;
+                if self.json {
+                    let value = json!({"attempt": view.attempt, "output": path, "bytes": patch.len(),
+                        "changes": changes(&brought).len()});
+                    output::data(&value.to_string());
+                }
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -255,7 +265,11 @@ impl Release {
         if let Ok(view) = view {
             let_go(config, self.attempt, &view.snapshot);
         }
-        output::line(&format!("what attempt {} left may be removed now", self.attempt));
+        if self.json {
+            output::data(&json!({"attempt": self.attempt, "reviewed": true}).to_string());
+        } else {
+            output::line(&format!("what attempt {} left may be removed now", self.attempt));
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

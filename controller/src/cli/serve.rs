@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::run::options::UsageError;
-use super::{USAGE, output};
+use super::{USAGE, life, output};
 use crate::identity::IdentityDir;
 use crate::serve::{Listen, ServeConfig, serve};
 
@@ -39,7 +39,7 @@ pub struct Serve {
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Life of the certificates that workers and clients get, such as 30d. They renew at two thirds of it.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = life::of_credential)]
     certificate_life: Option<Duration>,
 }
 

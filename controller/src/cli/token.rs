@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use agent::config::Config;
 use agent::identity::signing_request;
+use agent::moment::moment;
 use agent::secret_file;
 use agent::wire::attempt::Page;
 use agent::wire::identity::{CreateCredential, CreatedCredential, CredentialView, Kind, Role, Standing};
 use agent::wire::paths;
 use anyhow::Context as _;
-use time::format_description::well_known::Rfc3339;
 
 use super::administer::{self, Administration};
-use super::output;
 use super::run::options::UsageError;
 use super::table::table;
+use super::{life, output};
 
 /// Make, list and revoke the credentials of people, CI and workers.
 #[derive(Debug, clap::Args)]
@@ -45,6 +45,9 @@ enum Command {
     Revoke {
         /// Its public id.
         id: String,
+        /// One JSON object.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -57,7 +60,7 @@ struct Create {
     #[arg(long)]
     name: String,
     /// When it ends, such as 30d; without: never.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = life::of_credential)]
     expires: Option<Duration>,
     /// Write the token into this new file (mode 0600) instead of printing it.
     #[arg(long, value_name = "FILE", conflicts_with = "certificate")]
@@ -80,7 +83,7 @@ impl Token {
         let done = match self.command {
             Command::Create(create) => create.run(&there).await,
             Command::List { all, json } => list(&there, all, json).await,
-            Command::Revoke { id } => revoke(&there, &id).await,
+            Command::Revoke { id, json } => revoke(&there, &id, json).await,
         };
         there.close().await;
         done.map(|()| ExitCode::SUCCESS)
@@ -147,7 +150,7 @@ fn keep(path: &Path, content: &str) -> anyhow::Result<()> {
 }
 
 fn end(view: &CredentialView) -> String {
-    view.expires_at.and_then(|end| end.format(&Rfc3339).ok()).map_or_else(String::new, |end| format!(", until {end}"))
+    view.expires_at.map_or_else(String::new, |end| format!(", until {}", moment(end)))
 }
 
 async fn list(there: &Administration, all: bool, json: bool) -> anyhow::Result<()> {
@@ -159,7 +162,7 @@ async fn list(there: &Administration, all: bool, json: bool) -> anyhow::Result<(
             if json {
                 output::data(&serde_json::to_string(view)?);
             }
-            let until = view.expires_at.and_then(|end| end.format(&Rfc3339).ok()).unwrap_or_else(|| "-".to_owned());
+            let until = view.expires_at.map_or_else(|| "-".to_owned(), moment);
             let name = if view.name.is_empty() { "-" } else { &view.name };
             let cells = [&view.id, view.kind.as_str(), view.role.as_str(), name, view.standing.as_str(), &until];
             rows.push(cells.map(str::to_owned).to_vec());
@@ -175,12 +178,16 @@ async fn list(there: &Administration, all: bool, json: bool) -> anyhow::Result<(
     Ok(())
 }
 
-async fn revoke(there: &Administration, id: &str) -> anyhow::Result<()> {
+async fn revoke(there: &Administration, id: &str, json: bool) -> anyhow::Result<()> {
     if !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return Err(UsageError(format!("`{id}` is no id: `laneyard token list` shows them")).into());
     }
     let empty = serde_json::json!({});
     let view: CredentialView = there.post(&format!("{}/{id}/revoke", paths::CREDENTIALS), &empty).await?;
-    output::line(&format!("{} {} of `{}` is {}", view.kind.as_str(), view.id, view.name, view.standing.as_str()));
+    if json {
+        output::data(&serde_json::to_string(&view)?);
+    } else {
+        output::line(&format!("{} {} of `{}` is {}", view.kind.as_str(), view.id, view.name, view.standing.as_str()));
+    }
     Ok(())
 }

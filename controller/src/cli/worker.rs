@@ -11,8 +11,8 @@ use agent::wire::paths;
 use anyhow::Context as _;
 
 use super::administer::{self, Administration};
-use super::output;
 use super::run::options::UsageError;
+use super::{life, output};
 
 /// Let workers join this controller, or throw them out.
 #[derive(Debug, clap::Args)]
@@ -28,8 +28,8 @@ pub struct Worker {
 enum Command {
     /// Print the command with which one worker joins, once.
     Token {
-        /// How long it may be used.
-        #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = humantime::parse_duration)]
+        /// How long it may be used, 30 days at most.
+        #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = life::of_join)]
         expires: Duration,
         /// Good for this worker name only.
         #[arg(long)]
@@ -37,9 +37,17 @@ enum Command {
         /// How the worker reaches the controller, if not by its first name.
         #[arg(long)]
         url: Option<String>,
+        /// One JSON object.
+        #[arg(long)]
+        json: bool,
     },
     /// End everything that speaks for a worker, also on open connections. It may join anew with a new token.
-    Revoke { worker: WorkerId },
+    Revoke {
+        worker: WorkerId,
+        /// One JSON object.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 impl Worker {
@@ -50,8 +58,8 @@ impl Worker {
     pub async fn run(self, config: &Config) -> anyhow::Result<ExitCode> {
         let there = administer::open(config, self.dir).await?;
         let done = match self.command {
-            Command::Token { expires, name, url } => token(&there, expires, name, url).await,
-            Command::Revoke { worker } => revoke(&there, &worker).await,
+            Command::Token { expires, name, url, json } => token(&there, expires, name, url, json).await,
+            Command::Revoke { worker, json } => revoke(&there, &worker, json).await,
         };
         there.close().await;
         done.map(|()| ExitCode::SUCCESS)
@@ -63,6 +71,7 @@ async fn token(
     expires: Duration,
     name: Option<WorkerId>,
     url: Option<String>,
+    json: bool,
 ) -> anyhow::Result<()> {
     let url = url.or_else(|| there.url.clone()).context("the controller has no name: pass --url https://HOST:PORT")?;
     if !url.starts_with("https://") {
@@ -76,7 +85,17 @@ async fn token(
     let pin =
         made.ca_fingerprint.context("the controller's answer has no fingerprint: are both of the same version?")?;
     let name = if name.is_empty() { name } else { format!(" --name {name}") };
-    output::data(&format!("laneyard-agent join {url} --token {secret} --ca-fingerprint {pin}{name}"));
+    let command = format!("laneyard-agent join {url} --token {secret} --ca-fingerprint {pin}{name}");
+    if json {
+        let mut value = serde_json::to_value(&made.credential)?;
+        value["secret"] = secret.into();
+        value["caFingerprint"] = pin.into();
+        value["url"] = url.into();
+        value["command"] = command.into();
+        output::data(&value.to_string());
+        return Ok(());
+    }
+    output::data(&command);
     output::line(&format!(
         "Run it once on the worker within {}; after that `laneyard-agent run` needs no flags.",
         humantime::format_duration(expires)
@@ -84,12 +103,16 @@ async fn token(
     Ok(())
 }
 
-async fn revoke(there: &Administration, worker: &WorkerId) -> anyhow::Result<()> {
+async fn revoke(there: &Administration, worker: &WorkerId, json: bool) -> anyhow::Result<()> {
     let done: RevokedWorker = there.post(&paths::worker_part(worker, "revoke"), &serde_json::json!({})).await?;
     anyhow::ensure!(
         !done.revoked.is_empty(),
         "worker `{worker}` has no credential that counts: `laneyard token list` shows the workers' names"
     );
-    output::line(&format!("worker `{worker}` is revoked: {}", done.revoked.join(", ")));
+    if json {
+        output::data(&serde_json::to_string(&done)?);
+    } else {
+        output::line(&format!("worker `{worker}` is revoked: {}", done.revoked.join(", ")));
+    }
     Ok(())
 }

@@ -6,7 +6,8 @@ use agent::ids::WorkerId;
 use agent::wire::attempt::Page;
 use agent::wire::error::code;
 use agent::wire::identity::{
-    CreateCredential, CreatedCredential, CredentialView, Issued, Join, Kind, Renew, RevokedWorker, Role,
+    CreateCredential, CreatedCredential, CredentialView, Issued, Join, Kind, LONGEST_JOIN, LONGEST_LIFE, Renew,
+    RevokedWorker, Role,
 };
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -55,6 +56,11 @@ fn check(app: &App, wanted: &CreateCredential) -> Result<(), ApiError> {
     app.registry.authority()?;
     if wanted.expires_in_s == Some(0) {
         return bad("a credential lives for at least a second");
+    }
+    let longest = if wanted.kind == Kind::Join { LONGEST_JOIN } else { LONGEST_LIFE };
+    if wanted.expires_in_s.is_some_and(|life| life > longest.as_secs()) {
+        let days = longest.as_secs() / 86_400;
+        return bad(&format!("a {} lives for at most {days} days", wanted.kind.as_str()));
     }
     if wanted.kind == Kind::Join {
         let fits = wanted.name.is_empty() || wanted.name.parse::<WorkerId>().is_ok();

@@ -8,6 +8,7 @@ use agent::wire::identity::{Kind, Role};
 use controller::cli::record::Records;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::desk::{Desk, ended};
@@ -174,6 +175,38 @@ async fn a_controller_that_does_not_know_the_attempt_ends_no_lane_unless_the_cal
     assert_eq!(seen.code(), 70, "{}", seen.err());
     assert_eq!(desk.json("receipt.json")["status"], "child-failed");
     assert_eq!(Records::of(&desk.path("state")).all(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancel_and_attach_answer_with_one_json_object_if_they_are_asked_to() {
+    let left = left().await;
+    let (attempt, client) = (left.attempt.to_string(), left.secure.served.client());
+    let elsewhere = {
+        let (_, secret) = left.secure.create(Kind::Token, Role::Submit, "ada", None).await;
+        Desk::of(&left.secure, &secret)
+    };
+    let told = async |words: &[&str]| {
+        let seen = elsewhere.run(&[words, &["--json"]].concat()).await;
+        let lines = seen.lines();
+        assert_eq!((lines.len(), seen.err().as_str()), (1, ""), "{words:?}: {lines:?}");
+        (seen.code(), lines[0].clone())
+    };
+    let asked = (0, json!({"attempt": attempt, "outcome": "asked"}));
+    assert_eq!(told(&["cancel", &attempt]).await, asked);
+    left._connected.cancel();
+    until_state(&client, left.attempt, |state| matches!(state, AttemptState::Unreachable { .. })).await;
+    let silent = (0, json!({"attempt": attempt, "outcome": "worker-silent", "worker": "w1"}));
+    assert_eq!(told(&["cancel", &attempt]).await, silent);
+    let _back = left.secure.served.connect("w1", left.worker.clone());
+    left.worker.end(left.attempt, "cancelled", None);
+    until_state(&client, left.attempt, AttemptState::is_ended).await;
+    let over = (0, json!({"attempt": attempt, "outcome": "ended", "status": "cancelled"}));
+    assert_eq!(told(&["cancel", &attempt]).await, over);
+    // A receipt of an end without an answer, which goes to stderr unasked.
+    let (code, receipt) = told(&["attach", &attempt]).await;
+    assert_eq!((code, &receipt["status"]), (130, &json!("cancelled")));
+    let finished = left.desk.run(&["attach", &attempt, "--json"]).await;
+    assert_eq!((finished.code(), &finished.lines()[0]["status"]), (130, &json!("cancelled")), "{}", finished.err());
 }
 
 fn catches(pid: u32, signal: Signal) -> bool {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use agent::identity::{Home, IdentityError, join};
+use agent::identity::{Home, IdentityError, Joining, join};
 use agent::transport::{Call, Fingerprint, Token};
 use agent::wire::identity::{Kind, Role};
 use agent::wire::paths;
@@ -52,6 +52,107 @@ fn init_makes_private_files_once_and_says_what_to_do_next() {
     std::fs::set_permissions(dir.join("identity/ca.key"), std::fs::Permissions::from_mode(0o644)).unwrap();
     let open = laneyard(home.path()).arg("serve").arg("--dir").arg(&dir).output().unwrap();
     assert!(text(&open.stderr).contains("chmod 600"), "{}", text(&open.stderr));
+}
+
+#[test]
+fn what_administrators_do_is_told_as_one_json_object_if_they_ask_for_it() {
+    let home = tempfile::tempdir().unwrap();
+    let run = |words: &[&str]| -> Value {
+        let (out, err) = success(laneyard(home.path()).args(words).arg("--json").output().unwrap());
+        assert_eq!((out.lines().count(), err.as_str()), (1, ""), "{words:?}: {out}");
+        serde_json::from_str(&out).unwrap()
+    };
+    let made = run(&["init", "--name", "build.example", "--name", "localhost"]);
+    let identity = home.path().join(".local/state/laneyard/controller/identity");
+    assert!(made["authority"].as_str().unwrap().starts_with("sha256:"), "{made}");
+    assert_eq!(made["ca"], json!(identity.join("ca.pem")));
+    assert_eq!(made["adminTokenFile"], json!(identity.join("admin.token")));
+    assert_eq!(made["names"], json!(["build.example", "localhost"]));
+    let token = run(&["token", "create", "--role", "submit", "--name", "ada"]);
+    let id = token["id"].as_str().unwrap();
+    let revoked = run(&["token", "revoke", id]);
+    assert_eq!((&revoked["id"], &revoked["name"]), (&json!(id), &json!("ada")));
+    assert_eq!(revoked["standing"], "revoked");
+    let join = run(&["worker", "token", "--name", "w1"]);
+    assert_eq!((&join["kind"], &join["name"]), (&json!("join"), &json!("w1")));
+    assert_eq!((&join["url"], &join["caFingerprint"]), (&json!("https://build.example:7410"), &made["authority"]));
+    let (command, secret) = (join["command"].as_str().unwrap(), join["secret"].as_str().unwrap());
+    assert!(command.starts_with("laneyard-agent join ") && command.contains(secret), "{command}");
+    assert_eq!(run(&["worker", "revoke", "w1"]), json!({"worker": "w1", "revoked": [join["id"]]}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_life_of_a_credential_is_bounded_and_the_bound_is_named() {
+    let secure = Secure::start();
+    let home = secure.home.path().to_owned();
+    let run = async |words: &[&str]| {
+        let mut command = laneyard(&home);
+        command.args(words);
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    };
+    let create = ["token", "create", "--role", "submit", "--name", "ada", "--expires"];
+    for (words, part) in [
+        (&["worker", "token", "--expires", "1000000d"][..], "at most 30 days"),
+        (&["worker", "token", "--expires", "0s"], "at least a second"),
+        (&[&create[..], &["1000000d"]].concat(), "at most 36500 days; a token without --expires does not end"),
+        (&[&create[..], &["500ms"]].concat(), "at least a second"),
+        (&["serve", "--certificate-life", "1000000d"], "at most 36500 days"),
+    ] {
+        let refused = run(words).await;
+        let said = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(64), "{words:?}: {said}");
+        assert!(said.contains(part), "{words:?}: {said}");
+    }
+    success(run(&["worker", "token", "--expires", "30d"]).await);
+    success(run(&[&create[..], &["3650d"]].concat()).await);
+    for (kind, life) in [("join", 30 * 86_400 + 1), ("token", 36_500 * 86_400_u64 + 1)] {
+        let wanted = json!({"kind": kind, "name": "w1", "role": "submit", "expiresInS": life});
+        let answer = secure.admin().json::<Value>(Call::post(paths::CREDENTIALS, &wanted).unwrap()).await;
+        assert_eq!(answer.unwrap_err().code(), Some("bad-credential"), "{kind}");
+    }
+}
+
+#[test]
+fn people_read_one_form_of_time_and_programs_get_the_whole() {
+    let home = tempfile::tempdir().unwrap();
+    let run = |words: &[&str]| success(laneyard(home.path()).args(words).output().unwrap());
+    run(&["init", "--name", "localhost"]);
+    let create = ["token", "create", "--role", "submit", "--expires", "30d", "--name"];
+    let (_, made) = run(&[&create[..], &["ada"]].concat());
+    let (listed, _) = run(&["token", "list"]);
+    let listed = listed.lines().find(|line| line.contains("ada")).unwrap();
+    for told in [made.trim(), listed] {
+        let at = told.rsplit(' ').next().unwrap();
+        assert!(at.len() == "2027-01-15T08:00:00Z".len() && at.ends_with('Z') && &at[10..11] == "T", "{told}");
+    }
+    let (data, _) = run(&[&create[..], &["bob", "--json"]].concat());
+    let end = serde_json::from_str::<Value>(&data).unwrap()["expiresAt"].as_str().unwrap().to_owned();
+    let parsed = time::OffsetDateTime::parse(&end, &time::format_description::well_known::Rfc3339);
+    assert!(parsed.is_ok(), "{end}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_join_says_whether_it_is_for_the_same_controller_by_whatever_name() {
+    let (secure, other) = (Secure::start(), Secure::start());
+    let (home, _) = secure.join("w1").await;
+    let told = async |joining: Joining| join(&Home::of(home.path()), &joining).await.unwrap_err().to_string();
+    let token = "ly_0123456789abcdef_0123456789abcdef";
+    let address = &secure.served.address;
+    let port = address.rsplit_once(':').unwrap().1;
+    for (spelling, part) in [
+        (format!("{address}/"), format!("has joined {address} as `w1` before")),
+        (address.to_uppercase(), format!("has joined {address} as `w1` before")),
+        (
+            format!("https://LOCALHOST:{port}/"),
+            format!("has joined {address}, which is https://localhost:{port} too, as `w1` before"),
+        ),
+    ] {
+        let said = told(Joining { controller: spelling.parse().unwrap(), ..secure.joining(token, "w1") }).await;
+        assert!(said.contains(&part) && said.contains("laneyard-agent run"), "{spelling}: {said}");
+    }
+    let said = told(other.joining(token, "w1")).await;
+    assert!(said.contains(&format!("another controller before, {address} as `w1`")), "{said}");
+    assert!(said.contains("--replace") && said.contains("--state-dir"), "{said}");
 }
 
 #[test]
@@ -138,6 +239,8 @@ async fn the_fingerprint_is_checked_before_the_token_is_sent() {
     joining.pin = Fingerprint::of(b"another authority");
     let error = join(&Home::of(home.path()), &joining).await.unwrap_err();
     assert!(error.to_string().contains("not trusted here"), "{error}");
+    assert!(error.to_string().contains("pass the --ca-fingerprint that `laneyard worker token` prints"), "{error}");
+    assert!(!error.to_string().contains("--ca "), "joining has no such flag: {error}");
     joining.controller = "http://127.0.0.1:1".parse().unwrap();
     assert!(matches!(join(&Home::of(home.path()), &joining).await, Err(IdentityError::Plaintext { .. })));
     // The token was not used up.

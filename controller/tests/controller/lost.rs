@@ -42,6 +42,11 @@ async fn a_client_that_was_told_so_ends_with_a_receipt_that_claims_no_settled_ch
     fleet.stop.cancel();
     let seen = ended(fleet.child).await;
     assert_eq!((seen.code(), seen.out().as_str()), (70, ""), "{}", seen.err());
+    let (said, id) = (seen.err(), fleet.id);
+    let told: Vec<&str> = said.lines().filter(|line| !line.starts_with('{')).collect();
+    let silent = format!("attempt {id} unreachable: worker w1 is silent; the attempt may go on there, waiting");
+    let gone = format!("attempt {id} interrupted: worker w1 is lost; a late receipt still counts");
+    assert_eq!(told, [silent, gone], "it waits for the worker, and then no more");
     let receipt = fleet.desk.json("receipt.json");
     assert_eq!((&receipt["status"], &receipt["exitCode"]), (&"child-failed".into(), &serde_json::Value::Null));
     assert_eq!((&receipt["processStarted"], &receipt["signal"]), (&true.into(), &serde_json::Value::Null));

@@ -1,6 +1,7 @@
 //! What operators see and do from the command line: the queue, the workers.
 
-use agent::wire::attempt::AttemptState;
+use agent::wire::attempt::{AttemptState, CancelSignal};
+use tokio::io::AsyncBufReadExt as _;
 
 use crate::desk::{Desk, ended};
 use crate::scripted::{Heard, Scripted};
@@ -86,6 +87,41 @@ async fn a_lane_that_requires_a_label_goes_only_to_a_worker_that_carries_it() {
     assert_eq!(ended(child).await.code(), 0);
     assert_eq!(std::fs::read(desk.path("out.md")).unwrap(), b"from afar");
     assert_eq!(plain.offers(id), 0);
+}
+
+/// Waits until a worker is registered.
+async fn until_listed(client: &controller::client::Client) {
+    let listed = async {
+        while client.workers(None, 1).await.unwrap().items.is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    soon(listed).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_that_waits_in_the_queue_says_once_why_also_to_a_pipe_unless_it_shall_be_quiet() {
+    let (first, second) = (served(), served());
+    let _workers = [&first.1, &second.1].map(|served| served.connect("w1", Scripted::new(1)));
+    let (loud, quiet) = (Desk::at(&first.1), Desk::at(&second.1));
+    let (client, other) = (first.1.client(), second.1.client());
+    until_listed(&client).await;
+    until_listed(&other).await;
+    let words = ["--worktree", "direct", "--instance", "nowhere"];
+    let (silent, hushed) = quiet.lane(&other, &[&words[..], &["--quiet"]].concat()).await;
+    let (mut child, id) = loud.lane(&client, &words).await;
+    let mut lines = tokio::io::BufReader::new(child.stderr.take().unwrap()).lines();
+    let said = soon(lines.next_line()).await.unwrap().unwrap();
+    assert_eq!(said, format!("attempt {id} queued at 1: no worker has the instance nowhere"));
+    client.cancel(id, CancelSignal::Interrupt).await.unwrap();
+    other.cancel(hushed, CancelSignal::Interrupt).await.unwrap();
+    let receipt = soon(lines.next_line()).await.unwrap().unwrap();
+    assert!(receipt.starts_with('{') && receipt.contains("\"cancelled\""), "{receipt}");
+    assert_eq!(soon(lines.next_line()).await.unwrap(), None);
+    // It waited for as long, and more.
+    let seen = ended(silent).await;
+    assert_eq!((seen.code(), seen.err().lines().count()), (130, 1), "{}", seen.err());
+    assert!(seen.err().starts_with('{'), "{}", seen.err());
 }
 
 #[tokio::test(flavor = "multi_thread")]

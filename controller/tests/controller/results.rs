@@ -4,10 +4,12 @@ use std::path::Path;
 use std::process::Command;
 
 use agent::ids::AttemptId;
+use agent::wire::attempt::AttemptState;
+use serde_json::json;
 
 use crate::desk::{Desk, Seen, ended};
 use crate::scripted::Scripted;
-use crate::support::{Served, quick, soon};
+use crate::support::{Served, quick, soon, until_state};
 use crate::writer::wrote;
 
 fn git(dir: &Path, words: &[&str]) -> String {
@@ -63,7 +65,7 @@ async fn what_git_ignores_does_not_come_home_and_that_is_said_and_written_down()
     assert!(lane.seen.err().contains("Git ignores build/, trace.log"), "{}", lane.seen.err());
     let result = &lane.desk.json("receipt.json")["result"];
     assert_eq!(result["outcome"], "applied");
-    assert_eq!((&result["ignored"], &result["ignoredInAll"]), (&serde_json::json!(["build/", "trace.log"]), &2.into()));
+    assert_eq!((&result["ignored"], &result["ignoredInAll"]), (&json!(["build/", "trace.log"]), &2.into()));
     assert!(!lane.desk.path("repo/trace.log").exists());
     let shown = lane.desk.run(&["result", "show", &lane.attempt.to_string()]).await;
     assert!(shown.err().contains("`trace.log` is ignored by Git"), "{}", shown.err());
@@ -151,6 +153,69 @@ async fn a_client_that_is_killed_while_it_applies_tears_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_offered_for_a_result_that_is_refused_is_what_works() {
+    let write = |dir: &Path| std::os::unix::fs::symlink("/etc/passwd", dir.join("way-out")).unwrap();
+    let lane = lane(write, |_| {}).await;
+    assert_eq!(lane.seen.code(), 70, "{}", lane.seen.err());
+    let receipt = lane.desk.json("receipt.json");
+    assert_eq!(receipt["result"]["outcome"], "refused", "{receipt:#}");
+    let attempt = lane.attempt.to_string();
+    let shown = lane.desk.run(&["result", "show", &attempt]).await.err();
+    for said in [&lane.seen.err(), &shown] {
+        assert!(said.contains("way-out") && !said.contains("result apply"), "{said}");
+        for verb in ["export", "release"] {
+            assert!(said.contains(&format!("laneyard result {verb} {attempt}")), "{said}");
+        }
+    }
+    let patch = lane.desk.run(&["result", "export", &attempt]).await;
+    assert!(patch.code() == 0 && patch.out().contains("way-out"), "{}", patch.err());
+    assert_eq!(lane.desk.run(&["result", "release", &attempt]).await.code(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_receipt_of_a_writer_that_is_lost_says_where_its_changes_are_and_they_come_home_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::start(dir.path(), "127.0.0.1:0", quick());
+    let desk = Desk::at(&served);
+    let repo = desk.path("repo");
+    git(&repo, &["init", "-q", "-b", "main"]);
+    std::fs::write(repo.join("file"), "first\n").unwrap();
+    git(&repo, &["add", "-A"]);
+    git(&repo, &["commit", "-q", "-m", "first"]);
+    let (worker, client) = (Scripted::new(1), served.client());
+    let stop = served.connect("w1", worker.clone());
+    let (child, attempt) = desk.lane_that("isolated-write", &client, &["--on-lost", "fail"]).await;
+    worker.until_offered(attempt).await;
+    worker.start(attempt);
+    until_state(&client, attempt, |state| matches!(state, AttemptState::Running { started: true, .. })).await;
+    stop.cancel();
+    let seen = ended(child).await;
+    assert_eq!(seen.code(), 70, "{}", seen.err());
+    let (receipt, id) = (desk.json("receipt.json"), attempt.to_string());
+    let worktree = &receipt["worktree"];
+    assert_eq!((&worktree["kind"], &worktree["access"]), (&json!("snapshot"), &json!("read-write")), "{worktree:#}");
+    assert_eq!(worktree["path"], json!(repo.canonicalize().unwrap()));
+    let result = &receipt["result"];
+    assert_eq!((&result["outcome"], &result["tree"]), (&json!("unknown"), &json!(null)), "{result:#}");
+    assert_eq!(result["worktree"], json!({"worker": "w1"}));
+    for said in [&result["reason"], &receipt["error"]["message"]] {
+        let said = said.as_str().unwrap();
+        assert!(said.contains("still with the worker"), "{said}");
+        assert!(said.contains(&format!("laneyard result show {id}")), "{said}");
+    }
+    let _back = served.connect("w1", worker.clone());
+    until_state(&client, attempt, |state| matches!(state, AttemptState::Running { .. })).await;
+    let write = |dir: &Path| std::fs::write(dir.join("file"), "second\n").unwrap();
+    let result = wrote(&served, "w1", attempt, write).await;
+    worker.end_with(attempt, result);
+    let attached = desk.run(&["attach", &id]).await;
+    assert!(attached.code() == 0 && attached.err().contains("laneyard result show"), "{}", attached.err());
+    let applied = desk.run(&["result", "apply", &id]).await;
+    assert_eq!(applied.code(), 0, "{}", applied.err());
+    assert_eq!(std::fs::read(repo.join("file")).unwrap(), b"second\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_result_is_applied_to_its_own_repository_and_exported_for_every_other_place() {
     let write = |dir: &Path| std::fs::write(dir.join("file"), "by the lane\n").unwrap();
     let mut lane = lane(write, |repo| std::fs::write(repo.join("other"), "moved\n").unwrap()).await;
@@ -181,6 +246,14 @@ async fn a_result_is_applied_to_its_own_repository_and_exported_for_every_other_
     assert!(again.err().contains("exists already"), "{}", again.err());
     git(&clone, &["apply", "--3way", &place(&patch)]);
     assert_eq!(std::fs::read(clone.join("file")).unwrap(), b"by the lane\n");
+    let (again, json) = (place(&lane.desk.path("again.patch")), "--json");
+    let told = lane.desk.run(&["result", "export", &attempt, "--output", &again, json]).await.lines();
+    let bytes = std::fs::read(&again).unwrap();
+    assert_eq!(bytes, std::fs::read(&patch).unwrap());
+    let expected = json!({"attempt": attempt, "output": again, "bytes": bytes.len(), "changes": 1});
+    assert_eq!(told, [expected]);
+    let piped = lane.desk.run(&["result", "export", &attempt, json]).await;
+    assert!(piped.code() == 64 && piped.err().contains("--output"), "stdout has the patch: {}", piped.err());
     // Nobody has reviewed it by that: at home it can still be taken.
     std::fs::rename(lane.desk.path("away"), &repo).unwrap();
     std::fs::remove_file(repo.join("other")).unwrap();
@@ -188,4 +261,6 @@ async fn a_result_is_applied_to_its_own_repository_and_exported_for_every_other_
     let applied = lane.desk.run(&["result", "apply", &attempt]).await;
     assert_eq!(applied.code(), 0, "{}", applied.err());
     assert_eq!(std::fs::read(repo.join("file")).unwrap(), b"by the lane\n");
+    let released = lane.desk.run(&["result", "release", &attempt, "--json"]).await.lines();
+    assert_eq!(released, [json!({"attempt": attempt, "reviewed": true})]);
 }

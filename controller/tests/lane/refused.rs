@@ -280,6 +280,17 @@ fn an_instance_that_is_not_configured_is_named() {
     let seen = desk.run("laneyard", &format!("run {LANE} --instance work"));
     assert_eq!(seen.code(), 64);
     assert!(seen.err().contains("instance `work` is not configured"), "{}", seen.err());
+    std::fs::write(
+        desk.path("config.toml"),
+        "[instances.home]\ndriver = 'claude'\n[instances.lab]\ndriver = 'codex'\n",
+    )
+    .unwrap();
+    let (file, before) = (desk.path("config.toml"), desk.files());
+    let variables = [("LANEYARD_CONFIG", file.to_str().unwrap())];
+    let seen = desk.run_with("laneyard", &format!("run {LANE} --instance work"), &variables);
+    assert_eq!(seen.code(), 64);
+    assert!(seen.err().contains("configured instances: home, lab"), "{}", seen.err());
+    assert_eq!(desk.files(), before);
 }
 
 #[test]
@@ -304,6 +315,71 @@ fn a_controller_that_cannot_listen_leaves_nothing_behind() {
     assert_eq!(refused.code(), 70);
     assert!(refused.err().contains("cannot listen on 127.0.0.1:"), "{}", refused.err());
     assert!(!place.exists());
+}
+
+#[test]
+fn an_address_that_is_none_is_told_with_the_place_it_came_from() {
+    let desk = Desk::new();
+    let file = desk.path("config.toml");
+    std::fs::write(&file, "[controller]\nurl = \"https://localhost:1\"\n").unwrap();
+    let config = ("LANEYARD_CONFIG", file.to_str().unwrap());
+    for words in ["attempts".to_owned(), format!("run {LANE}")] {
+        let variables = [config, ("LANEYARD_CONTROLLER", "ftp://x")];
+        let told = desk.run_with("laneyard", &words, &variables);
+        assert_eq!(told.code(), 64, "{}", told.err());
+        assert!(told.err().starts_with("error: `LANEYARD_CONTROLLER` cannot be used: `ftp://x` is"), "{}", told.err());
+        assert!(!told.err().contains("config.toml"), "{}", told.err());
+        let told = desk.run_with("laneyard", &format!("{words} --controller ftp://y"), &[config]);
+        assert_eq!(told.code(), 64, "{}", told.err());
+        assert!(
+            told.err().contains("controller") && told.err().contains("`ftp://y` is no controller address"),
+            "{}",
+            told.err()
+        );
+    }
+    std::fs::write(&file, "[controller]\nurl = \"ftp://z\"\n").unwrap();
+    let told = desk.run_with("laneyard", "attempts", &[config]);
+    assert_eq!(told.code(), 64, "{}", told.err());
+    assert!(
+        told.err().contains("config.toml") && told.err().contains("`controller.url` cannot be used"),
+        "{}",
+        told.err()
+    );
+}
+
+#[test]
+fn flags_that_a_command_cannot_follow_are_in_no_help_of_it_and_refused() {
+    let desk = Desk::new();
+    for (command, hidden, shown) in [
+        (
+            "serve",
+            &["--controller", "--ca", "--client-cert", "--client-key", "--engine"][..],
+            &["--state-dir", "--token-file"][..],
+        ),
+        (
+            "init",
+            &["--controller", "--ca", "--token-file", "--client-cert", "--client-key", "--engine"],
+            &["--state-dir"],
+        ),
+        ("completions", &["--controller", "--token-file", "--engine", "--state-dir"], &["<SHELL>"]),
+        ("attempts", &[], &["--controller", "--ca", "--token-file", "--engine"]),
+    ] {
+        let help = desk.run("laneyard", &format!("{command} --help")).out();
+        for flag in shown {
+            assert!(help.contains(flag), "{command} {flag}: {help}");
+        }
+        for flag in hidden {
+            assert!(!help.contains(&format!("{flag} <")), "{command} {flag}: {help}");
+            let rest = if command == "completions" { "bash" } else { "--dir new" };
+            for words in [format!("{command} {flag} docker {rest}"), format!("{flag} docker {command} {rest}")] {
+                let told = desk.run("laneyard", &words);
+                assert_eq!(told.code(), 64, "{words}: {}", told.err());
+                let part = format!("{flag} has no effect on `laneyard {command}`: leave it out");
+                assert!(told.err().contains(&part), "{words}: {}", told.err());
+            }
+        }
+    }
+    assert!(!desk.path("new").exists());
 }
 
 #[test]

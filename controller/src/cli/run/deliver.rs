@@ -16,7 +16,7 @@ use futures_util::stream::StreamExt as _;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::drive::{Ended, Unseen};
+use super::drive::{Ended, Lost, Unseen};
 use super::lane::Lane;
 use super::reserve::Reserved;
 use super::signals::Latch;
@@ -203,11 +203,34 @@ pub fn unseen(assignment: &Assignment, why: &Unseen, latch: &Latch) -> Receipt {
     let reason = output::chain(why);
     let failure = Failure { evidence: "Error".to_owned(), detail: reason.clone(), started: true };
     let mut receipt = launcher_failure(assignment, failure, latch);
-    if let (Unseen::Lost(_), Status::ChildFailed, Some(error)) = (why, receipt.status, &mut receipt.error) {
-        error.message = reason;
-    }
     receipt.additive.insert("attempt".to_owned(), json!(assignment.attempt));
+    if let Unseen::Lost(lost) = why {
+        let left = travelled(assignment, lost, &mut receipt);
+        if let (Status::ChildFailed, Some(error)) = (receipt.status, &mut receipt.error) {
+            error.message = left.map_or(reason.clone(), |left| format!("{reason}; {left}"));
+        }
+    }
     receipt
+}
+
+/// What is known here of the worktree of an attempt that is lost with its worker, and of what a writer left in it, as other
+/// receipts say it. Gives the latter in words.
+fn travelled(assignment: &Assignment, lost: &Lost, receipt: &mut Receipt) -> Option<String> {
+    let snapshot = assignment.snapshot.as_ref()?;
+    let access = if assignment.mode.writes() { "read-write" } else { "read-only" };
+    let worktree = json!({"kind": "snapshot", "snapshot": snapshot.id, "path": snapshot.root, "access": access});
+    receipt.additive.insert("worktree".to_owned(), worktree);
+    if !assignment.mode.writes() {
+        return None;
+    }
+    let attempt = assignment.attempt;
+    let left = format!(
+        "what the lane left, if anything, is still with the worker: once that is back, `laneyard attach {attempt}` shows the \
+         end and `laneyard result show {attempt}` the changes"
+    );
+    let result = json!({"tree": null, "outcome": "unknown", "reason": left, "worktree": {"worker": lost.worker}});
+    receipt.additive.insert("result".to_owned(), result);
+    Some(left)
 }
 
 /// Its receipt (runner 2.7).

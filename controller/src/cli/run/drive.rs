@@ -10,8 +10,9 @@ use futures_util::stream::StreamExt as _;
 use serde_json::Value;
 
 use super::feed::Feed;
-use super::lane::{Lane, News, word};
+use super::lane::{Lane, News};
 use super::signals::{Latch, in_progress};
+use super::waiting::Waiting;
 use crate::cli::output::Talk;
 
 /// How an attempt ended.
@@ -85,12 +86,12 @@ pub async fn drive(
     let mut cancelling: Option<BoxFuture<'_, Result<(), CallError>>> = None;
     let mut asked = false;
     let mut away: Option<Lost> = None;
+    let mut waiting = Waiting::new(attempt, talk);
     loop {
-        if let Some(lost) = &away {
-            let cancelled = asked && cancelling.is_none();
-            if cancelled || (on_lost == OnLost::Fail && lost.interrupted) {
-                return Err(Unseen::Lost(lost.clone()));
-            }
+        let cancelled = asked && cancelling.is_none();
+        let ends = |lost: &Lost| cancelled || (on_lost == OnLost::Fail && lost.interrupted);
+        if let Some(lost) = away.as_ref().filter(|lost| ends(lost)) {
+            return Err(Unseen::Lost(lost.clone()));
         }
         let told = tokio::select! {
             biased;
@@ -112,6 +113,7 @@ pub async fn drive(
                 continue;
             }
             told = news.next() => told,
+            () = waiting.tell() => continue,
         };
         match told {
             Some(Ok(News::Event(event))) => {
@@ -131,10 +133,8 @@ pub async fn drive(
                 }
             }
             Some(Ok(News::State(state))) => {
-                if let Some(word) = word(&state) {
-                    talk.say(&word);
-                }
                 away = lost(&state);
+                waiting.on(&state, away.as_ref().is_some_and(ends));
             }
             Some(Ok(News::Word(word))) => talk.say(&word),
             Some(Err(error)) => return Err(error.into()),

@@ -99,6 +99,15 @@ pub fn rest(attempt: AttemptId) -> String {
     )
 }
 
+/// What can be done with a result that is refused as it is: applying it again changes nothing.
+#[must_use]
+pub fn not_by_apply(attempt: AttemptId) -> String {
+    format!(
+        "take what you want by hand from `laneyard result export {attempt}`, or let it go: `laneyard result release \
+         {attempt}`"
+    )
+}
+
 /// How many paths a result changed, for people.
 #[must_use]
 pub fn changed(paths: usize) -> String {
@@ -196,9 +205,10 @@ pub async fn settle(
             let noted = json!({"outcome": "conflict", "conflicts": which.iter().take(NAMED).collect::<Vec<_>>()});
             (format!("the lane's changes were not applied, since {} moved meanwhile; {hint}", list(&which)), noted)
         }
-        Settled::Refused { why } => {
-            (format!("the lane's changes were not applied: {}; {hint}", list(&why)), json!({"outcome": "refused"}))
-        }
+        Settled::Refused { why } => (
+            format!("the lane's changes were not applied; {}; refused: {}", not_by_apply(attempt), list(&why)),
+            json!({"outcome": "refused"}),
+        ),
         Settled::Failed { reason } => {
             let noted = json!({"outcome": "failed", "reason": reason});
             (format!("the lane's changes could not be applied: {reason}; {hint}"), noted)

@@ -74,19 +74,3 @@ impl Lane for Client {
         })
     }
 }
-
-/// What a state means for somebody who waits; `None` where events tell more.
-#[must_use]
-pub fn word(state: &AttemptState) -> Option<String> {
-    match state {
-        AttemptState::Queued { position, reason } => Some(format!("queued at {position}: {reason}")),
-        AttemptState::Offered { worker, .. } => Some(format!("offered to worker {worker}")),
-        AttemptState::Unreachable { worker, .. } => {
-            Some(format!("unreachable: worker {worker} is silent; the attempt may go on there, waiting"))
-        }
-        AttemptState::Interrupted { worker, .. } => {
-            Some(format!("interrupted: worker {worker} is lost; a late receipt still counts, waiting"))
-        }
-        AttemptState::Running { .. } | AttemptState::Ended { .. } => None,
-    }
-}

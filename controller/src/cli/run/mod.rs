@@ -15,6 +15,7 @@ pub mod report; // what the caller got, to the controller
 pub mod reserve; // the paths
 pub mod signals; // SIGINT and SIGTERM
 pub mod travel; // the working directory to the controller
+pub mod waiting; // what a lane waits for, in words
 
 use std::ffi::OsString;
 use std::path::Path;
