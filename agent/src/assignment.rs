@@ -38,6 +38,10 @@ pub struct Assignment {
     pub started_at: OffsetDateTime,
     /// The explicit deadline in milliseconds from `started_at`; `None` means no deadline at all.
     pub timeout_ms: Option<f64>,
+    /// The same on the clock of the worker that has the attempt, which sets it from what its controller says is left: clocks
+    /// of two machines are never compared. `None`: `started_at` is taken as of this machine's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "time::serde::rfc3339::option")]
+    pub deadline: Option<OffsetDateTime>,
     pub instance: Option<InstanceId>,
     /// Driver-allowlisted environment of the caller (credentials and endpoints of this provider only).
     pub environment: BTreeMap<String, String>,

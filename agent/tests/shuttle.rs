@@ -38,6 +38,18 @@ async fn a_workers_transfer_waits_until_it_is_let_in_again_however_short_its_pat
 }
 
 #[tokio::test]
+async fn a_workers_transfer_that_is_let_in_no_more_ends_after_a_time_of_its_own() {
+    let (transport, asked) = refusing(u32::MAX);
+    let route = Route::of_worker(&"w1".parse().unwrap(), "result", AttemptId::generate(), Generation(1));
+    let route = route.with_exile(Duration::from_millis(500));
+    let shuttle = Shuttle { transport, route, patience: Duration::from_millis(1) };
+    let waiting = shuttle.insist::<Value>(|| Ok(Call::get("/")));
+    let given_up = tokio::time::timeout(Duration::from_secs(20), waiting).await.unwrap().unwrap_err();
+    assert_eq!(given_up.code(), Some("credential-revoked"), "{given_up}");
+    assert!(asked.load(Ordering::SeqCst) > 2, "it waits much longer than its patience");
+}
+
+#[tokio::test]
 async fn a_clients_transfer_ends_with_its_credential() {
     let (transport, asked) = refusing(3);
     let shuttle = Shuttle { transport, route: Route::snapshots(), patience: Duration::from_secs(60) };

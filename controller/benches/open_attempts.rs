@@ -45,13 +45,13 @@ type Offered = Arc<Mutex<HashMap<AttemptId, Instant>>>;
 async fn worker(transport: Transport, name: WorkerId, capacity: u32, offered: Offered) {
     let session = Uuid::new_v4();
     let facts = WorkerFacts { store: Uuid::new_v4(), capacity, ..WorkerFacts::default() };
-    let register = Register { worker: name.clone(), session, facts, held: Vec::new(), damaged: Vec::new() };
+    let register = Register { worker: name.clone(), session, number: 0, facts, held: Vec::new(), damaged: Vec::new() };
     let _: Registered = transport.json(Call::post(paths::WORKERS, &register).unwrap()).await.unwrap();
     let path = format!("{}?session={session}", paths::worker_part(&name, "commands"));
     let mut commands = transport.records(&path, 0).await.unwrap();
     while let Some(Ok(record)) = commands.next().await {
         let command: Command = serde_json::from_str(&record.data).unwrap();
-        let CommandBody::Offer { assignment, generation } = command.body else { continue };
+        let CommandBody::Offer { assignment, generation, .. } = command.body else { continue };
         let attempt = assignment.attempt;
         offered.lock().unwrap().insert(attempt, Instant::now());
         let lease = LeaseRef { session, attempt, generation };

@@ -72,7 +72,8 @@ impl Worker {
     async fn register(transport: Transport) -> Self {
         let (name, session): (WorkerId, _) = ("bench".parse().unwrap(), Uuid::new_v4());
         let facts = WorkerFacts { store: Uuid::new_v4(), capacity: 1, ..WorkerFacts::default() };
-        let register = Register { worker: name.clone(), session, facts, held: Vec::new(), damaged: Vec::new() };
+        let register =
+            Register { worker: name.clone(), session, number: 0, facts, held: Vec::new(), damaged: Vec::new() };
         let _: Registered = transport.json(Call::post(paths::WORKERS, &register).unwrap()).await.unwrap();
         Self { transport, name, session }
     }
@@ -84,7 +85,7 @@ impl Worker {
         loop {
             let record = commands.next().await.unwrap().unwrap();
             let command: agent::wire::worker::Command = serde_json::from_str(&record.data).unwrap();
-            if let CommandBody::Offer { assignment, generation } = command.body {
+            if let CommandBody::Offer { assignment, generation, .. } = command.body {
                 let lease = LeaseRef { session: self.session, attempt: assignment.attempt, generation };
                 let claim = Call::post(&paths::worker_part(&self.name, "claim"), &lease).unwrap();
                 let _: Granted = self.transport.json(claim).await.unwrap();

@@ -32,7 +32,14 @@ pub enum Event {
     /// A worker came with an attempt that nobody submitted here, or that must count as its own.
     Brought { attempt: AttemptId, worker: WorkerId, generation: Generation },
     /// A worker registered.
-    Joined { worker: WorkerId, session: Uuid, facts: Box<WorkerFacts> },
+    Joined {
+        worker: WorkerId,
+        session: Uuid,
+        facts: Box<WorkerFacts>,
+        /// See [`Register`](agent::wire::worker::Register); 0 in journals from before it was kept.
+        #[serde(default)]
+        number: u64,
+    },
     /// An operator stopped or resumed offers to a worker.
     Steered { worker: WorkerId, draining: bool },
     /// An operator removed a worker.
@@ -98,6 +105,32 @@ impl Event {
             | Self::Delivered { attempt, .. }
             | Self::Released { attempt, .. }
             | Self::Forgotten { attempt } => Some(*attempt),
+        }
+    }
+
+    /// Its name at fault points.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Submitted { .. } => "submitted",
+            Self::Brought { .. } => "brought",
+            Self::Joined { .. } => "joined",
+            Self::Steered { .. } => "steered",
+            Self::Removed { .. } => "removed",
+            Self::Lost { .. } => "lost",
+            Self::Found { .. } => "found",
+            Self::Offered { .. } => "offered",
+            Self::Withdrawn { .. } => "withdrawn",
+            Self::Claimed { .. } => "claimed",
+            Self::Reported { .. } => "reported",
+            Self::AnswerKept { .. } => "answer-kept",
+            Self::Interrupted { .. } => "interrupted",
+            Self::Resumed { .. } => "resumed",
+            Self::CancelRequested { .. } => "cancel-requested",
+            Self::Ended { .. } => "ended",
+            Self::Delivered { .. } => "delivered",
+            Self::Released { .. } => "released",
+            Self::Forgotten { .. } => "forgotten",
         }
     }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use agent::attempt::fault;
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -137,7 +138,9 @@ impl Task {
 
     async fn commit(&self, mut effects: Effects) -> Result<(), StoreError> {
         if !effects.is_volatile() {
+            at_fault_point("committing", &effects);
             self.store.commit(&effects).await?;
+            at_fault_point("committed", &effects);
         }
         for id in &effects.attempts {
             if !self.hub.is_watched(*id) {
@@ -167,6 +170,13 @@ impl Task {
                 false
             }
         }
+    }
+}
+
+/// Where tests kill the controller: before and after an entry is durable.
+fn at_fault_point(when: &str, effects: &Effects) {
+    for entry in &effects.journal {
+        fault::point(when, entry.event.name());
     }
 }
 

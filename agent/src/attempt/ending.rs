@@ -22,14 +22,16 @@ pub(super) struct Endings {
 }
 
 impl Endings {
-    /// The deadline counts from the assignment's start on the wall clock; from here on the monotonic clock is used.
+    /// The deadline is one of this machine's wall clock; from here on the monotonic clock is used.
     #[must_use]
     pub(super) fn new(assignment: &Assignment, cancel: watch::Receiver<Option<CancelSignal>>) -> Self {
         let deadline = assignment.timeout().map(|timeout| {
-            let spent = OffsetDateTime::now_utc() - assignment.started_at;
-            let spent = Duration::try_from(spent).unwrap_or_default();
-            let now = Instant::now();
-            now.checked_add(timeout.saturating_sub(spent)).unwrap_or_else(|| now + Duration::from_secs(86_400 * 3650))
+            let (wall, now) = (OffsetDateTime::now_utc(), Instant::now());
+            let left = match assignment.deadline {
+                Some(deadline) => Duration::try_from(deadline - wall).unwrap_or_default().min(timeout),
+                None => timeout.saturating_sub(Duration::try_from(wall - assignment.started_at).unwrap_or_default()),
+            };
+            now.checked_add(left).unwrap_or_else(|| now + Duration::from_secs(86_400 * 3650))
         });
         Self { cancel: Some(cancel), deadline }
     }

@@ -14,7 +14,7 @@ mod course; // from the first check to the result
 pub mod kept; // worktrees that outlive their attempts
 mod ending; // cancel and deadline
 mod login; // the instance's stored login
-mod fault; // named points at which tests kill the process
+pub mod fault; // named points at which tests kill the process
 mod place; // the container with its supervisor
 pub mod plan; // what it would do, known beforehand
 mod preflight; // the driver's own checks

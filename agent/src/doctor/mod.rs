@@ -37,7 +37,8 @@ impl Check {
         Self { name, state: State::Ok, saw: saw.into(), remedy: String::new() }
     }
 
-    fn warn(name: &'static str, saw: impl Into<String>, remedy: impl Into<String>) -> Self {
+    /// It works, and something should be seen to.
+    pub fn warn(name: &'static str, saw: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { name, state: State::Warn, saw: saw.into(), remedy: remedy.into() }
     }
 

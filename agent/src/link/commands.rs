@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
+use time::OffsetDateTime;
 use tracing::{info, warn};
 
 use super::Refusal;
@@ -68,7 +69,11 @@ fn read(record: &Record) -> Option<Command> {
 
 async fn carry_out(session: &Arc<Session>, command: CommandBody) {
     match command {
-        CommandBody::Offer { assignment, generation } => take(session, *assignment, generation).await,
+        CommandBody::Offer { mut assignment, generation, deadline_in_ms } => {
+            assignment.deadline = deadline_in_ms
+                .and_then(|left| OffsetDateTime::now_utc().checked_add(Duration::from_millis(left).try_into().ok()?));
+            take(session, *assignment, generation).await;
+        }
         CommandBody::Cancel { attempt, signal, .. } => session.runner.cancel(attempt, signal),
         CommandBody::Release { attempt, generation } => {
             let lease = LeaseRef { session: session.id, attempt, generation };

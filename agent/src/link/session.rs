@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
@@ -87,11 +88,13 @@ pub async fn run(
     let mut backoff = Backoff::new();
     let mut known = false;
     let mut shut_out = ShutOut::default();
+    let mut numbers = Numbers::default();
     while !shutdown.is_cancelled() {
         let id = Uuid::new_v4();
         let register = Register {
             worker: worker.clone(),
             session: id,
+            number: numbers.next(),
             facts: runner.facts(),
             held: runner.attempts(),
             damaged: runner.damaged(),
@@ -127,6 +130,11 @@ pub async fn run(
                     break;
                 }
             }
+            // A registration of before counts as newer than this one: the clock was set back since.
+            Err(error) if error.is(code::STALE_SESSION) => {
+                info!(%worker, %error, "registering with a larger number");
+                numbers.jump();
+            }
             Err(source) if !known && !source.is_passing() => return Err(LinkError::Refused { worker, source }),
             Err(error) if error.shuts_out() => shut_out.say(&worker, &error, register.held.len()),
             Err(error) => warn!(%worker, %error, "cannot register, trying again"),
@@ -136,6 +144,22 @@ pub async fn run(
         }
     }
     Ok(())
+}
+
+/// Numbers of registrations. They follow the clock, so that none must be kept, and grow whatever the clock does.
+#[derive(Default)]
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        let now = OffsetDateTime::now_utc().unix_timestamp_nanos() / 1_000_000;
+        self.0 = u64::try_from(now).unwrap_or(1).max(self.0.saturating_add(1));
+        self.0
+    }
+
+    fn jump(&mut self) {
+        self.0 = self.0.saturating_mul(2);
+    }
 }
 
 /// That nobody lets us in is said once, and again when the reason is another.

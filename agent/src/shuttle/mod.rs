@@ -25,6 +25,10 @@ const PREPARE_LIMIT: Duration = Duration::from_secs(1800);
 /// A pack that arrived damaged is sent again so often.
 const DAMAGED_TRIES: u32 = 3;
 
+/// A worker that is let in no more waits for people for so long. What it could not bring then stays on it, and the receipt says
+/// so.
+const EXILE: Duration = Duration::from_secs(7 * 86_400);
+
 /// The side that waits for a pack to be made asks this often how far it is.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -56,32 +60,35 @@ pub type Tell = Arc<dyn Fn(Far) + Send + Sync>;
 pub struct Route {
     prefix: String,
     query: String,
-    of_worker: bool,
+    /// How long it is waited for while the controller lets this side in no more; zero: not at all.
+    exile: Duration,
 }
 
 impl Route {
     /// A client's snapshots.
     #[must_use]
     pub fn snapshots() -> Self {
-        Self { prefix: paths::SNAPSHOTS.to_owned(), query: String::new(), of_worker: false }
+        Self { prefix: paths::SNAPSHOTS.to_owned(), query: String::new(), exile: Duration::ZERO }
     }
 
     /// The result of an attempt, for its client.
     #[must_use]
     pub fn result(attempt: AttemptId) -> Self {
-        Self { prefix: paths::attempt_part(attempt, "result"), query: String::new(), of_worker: false }
+        Self { prefix: paths::attempt_part(attempt, "result"), query: String::new(), exile: Duration::ZERO }
     }
 
-    /// An attempt's `snapshot` or `result`, for the worker that holds it.
+    /// An attempt's `snapshot` or `result`, for the worker that holds it: nobody else can bring it.
     #[must_use]
     pub fn of_worker(worker: &WorkerId, part: &str, attempt: AttemptId, generation: Generation) -> Self {
         let query = format!("attempt={attempt}&generation={}", generation.0);
-        Self { prefix: paths::worker_part(worker, part), query, of_worker: true }
+        Self { prefix: paths::worker_part(worker, part), query, exile: EXILE }
     }
 
-    /// True for a worker's part of an attempt: nobody else can bring it.
-    pub(super) const fn is_of_worker(&self) -> bool {
-        self.of_worker
+    /// The same route, for a side that waits so long for being let in again.
+    #[must_use]
+    pub const fn with_exile(mut self, exile: Duration) -> Self {
+        self.exile = exile;
+        self
     }
 
     /// One step on this route.
@@ -98,7 +105,8 @@ impl Route {
 pub struct Shuttle {
     pub transport: Transport,
     pub route: Route,
-    /// It is given up after so long without any progress. A worker's also waits as long as the controller lets it in no more.
+    /// It is given up after so long without any progress. A worker's waits longer, and not without end, while the controller
+    /// lets it in no more.
     pub patience: Duration,
 }
 

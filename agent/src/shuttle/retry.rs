@@ -12,9 +12,9 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 /// Tries of one transfer.
 pub(super) struct Retry {
     patience: Duration,
-    /// It outlasts being shut out.
-    of_worker: bool,
-    shut_out: bool,
+    /// It outlasts being shut out for so long.
+    exile: Duration,
+    shut_out: Option<Instant>,
     pause: Duration,
     moved: Instant,
     furthest: u64,
@@ -22,8 +22,8 @@ pub(super) struct Retry {
 
 impl Retry {
     pub(super) fn of(shuttle: &Shuttle) -> Self {
-        let (patience, of_worker) = (shuttle.patience, shuttle.route.is_of_worker());
-        Self { patience, of_worker, shut_out: false, pause: BACKOFF.0, moved: Instant::now(), furthest: 0 }
+        let (patience, exile) = (shuttle.patience, shuttle.route.exile);
+        Self { patience, exile, shut_out: None, pause: BACKOFF.0, moved: Instant::now(), furthest: 0 }
     }
 
     /// Something went on, up to this byte.
@@ -39,20 +39,24 @@ impl Retry {
     /// # Errors
     /// Waiting does not cure `error`, or it has lasted too long.
     pub(super) async fn after(&mut self, error: ShuttleError) -> Result<(), ShuttleError> {
-        // A worker that is let in no more is let in again by people: no patience is long enough, and nothing but this worker
-        // has what it carries. Whoever waits for it is told `unreachable` meanwhile. Its driver's end is the end of this wait.
-        let shut_out = self.of_worker && error.shuts_out();
-        if shut_out {
-            if !self.shut_out {
+        // A worker that is let in no more is let in again by people, which takes its time, and nothing but this worker has
+        // what it carries. Whoever waits for it is told `unreachable` meanwhile.
+        if !self.exile.is_zero() && error.shuts_out() {
+            let since = *self.shut_out.get_or_insert_with(|| {
                 tracing::warn!(%error, "the transfer waits until the controller lets this worker in again");
+                Instant::now()
+            });
+            self.moved = Instant::now(); // once it is over, ordinary patience begins anew
+            if since.elapsed() >= self.exile {
+                return Err(ShuttleError::Stalled { patience: self.exile, last: Box::new(error) });
             }
-            self.moved = Instant::now();
         } else if !error.is_passing() {
             return Err(error);
-        }
-        self.shut_out = shut_out;
-        if self.moved.elapsed() >= self.patience {
-            return Err(ShuttleError::Stalled { patience: self.patience, last: Box::new(error) });
+        } else {
+            self.shut_out = None;
+            if self.moved.elapsed() >= self.patience {
+                return Err(ShuttleError::Stalled { patience: self.patience, last: Box::new(error) });
+            }
         }
         tracing::debug!(%error, "the transfer is tried again");
         tokio::time::sleep(self.pause).await;

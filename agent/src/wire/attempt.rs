@@ -11,7 +11,8 @@ use crate::ids::{AttemptId, Generation, WorkerId};
 use crate::receipt::Status;
 
 /// `POST /v1/attempts`. The attempt's id, made by the client, is the idempotency key: the same body again is answered
-/// like the first time, another body is refused with `id-reused`.
+/// like the first time, another body is refused with `id-reused`, and anything from another submitter with
+/// `not-your-attempt`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Submit {

@@ -25,6 +25,9 @@ pub const OPENAPI: &str = "/v1/openapi.json";
 pub const DIGEST_HEADER: &str = "x-content-sha256";
 /// Header that carries the request's id.
 pub const REQUEST_ID_HEADER: &str = "x-request-id";
+/// Header of a submission: milliseconds since 1970 on the client's clock when it was sent, so that a deadline is not judged by
+/// two clocks that differ.
+pub const CLIENT_TIME_HEADER: &str = "x-client-time-ms";
 /// Resumes a stream after this record.
 pub const LAST_EVENT_ID_HEADER: &str = "last-event-id";
 

@@ -21,6 +21,10 @@ pub struct Register {
     pub worker: WorkerId,
     /// Made anew for each registration.
     pub session: Uuid,
+    /// Grows from one registration of a state directory to the next: an older one may arrive later. 0 from older agents, whose
+    /// registrations count in the order in which they come.
+    #[serde(default)]
+    pub number: u64,
     pub facts: WorkerFacts,
     /// Everything that the worker still has, whatever its state.
     pub held: Vec<Held>,
@@ -164,7 +168,13 @@ pub struct Command {
 #[serde(tag = "command", rename_all = "kebab-case")]
 pub enum CommandBody {
     /// Claim this attempt, and run it if the claim is granted.
-    Offer { assignment: Box<Assignment>, generation: Generation },
+    Offer {
+        assignment: Box<Assignment>,
+        generation: Generation,
+        /// Milliseconds from now until its explicit deadline; `None`: it has none, or the controller is an older one.
+        #[serde(rename = "deadlineInMs", default, skip_serializing_if = "Option::is_none")]
+        deadline_in_ms: Option<u64>,
+    },
     /// Cancel as if the caller had received `signal`; the receipt follows.
     Cancel { attempt: AttemptId, generation: Generation, signal: CancelSignal },
     /// The terminal event is durable here: the worker may forget the attempt.

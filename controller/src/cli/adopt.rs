@@ -15,21 +15,27 @@ use agent::receipt::status_of;
 use agent::wire::error::code::NO_SUCH_ATTEMPT;
 use agent::worker::Worker;
 use futures_util::future::join_all;
+use time::OffsetDateTime;
 
 use super::connect::{self, Adoption, ConnectError, Connection};
 use super::credential;
+use super::later::Later;
 use super::output::{Talk, chain};
 use super::record::{Held, Record, RecordError, Records};
 use super::run::deliver::{Settled, Shut, deliver, deliver_receipt, unseen};
 use super::run::drive::{Ended, OnLost, Unseen, drive};
 use super::run::home;
+use super::run::lane::{Lane, Patient};
 use super::run::report::report;
 use super::run::signals::Latch;
+use super::unsent;
 
 /// Hidden command of the process that adopts.
 pub const COMMAND: &str = "__adopt";
-/// How long a worker may take to tell its controller what it took over.
+/// How long a worker may take to tell its controller what it took over, and a killed client's submission to arrive.
 const INTRODUCTION: Duration = Duration::from_secs(10);
+/// A controller that is away for longer is left to a later command.
+const AWAY: Duration = Duration::from_secs(600);
 
 /// Starts the adopting process if anything was left, and does not wait for it.
 pub fn in_background(config: &Config) {
@@ -59,9 +65,17 @@ pub(super) fn start(config: &Config, command: &str) {
 
 fn anything_left(config: &Config) -> bool {
     let records = Records::of(&config.state_dir);
-    if records.all().into_iter().any(|attempt| !records.is_held(attempt)) {
-        return true;
-    }
+    let left = |attempt| !records.is_held(attempt) && is_due(&records, attempt);
+    records.all().into_iter().any(left) || unsent::any_due(&records) || any_orphans(config)
+}
+
+/// True unless it was tried in vain, and not long ago.
+fn is_due(records: &Records, attempt: AttemptId) -> bool {
+    let now = OffsetDateTime::now_utc();
+    Later::of(records, attempt).is_none_or(|later| later.is_due(now))
+}
+
+fn any_orphans(config: &Config) -> bool {
     // Opening would create it: a machine without attempts stays untouched.
     config.state_dir.join("attempts").is_dir()
         && StateDir::open(&config.state_dir).and_then(|state| Ok((Worker::orphans(&state)?, state))).is_ok_and(
@@ -80,26 +94,45 @@ pub async fn main(config: &Config) -> ExitCode {
     };
     let mut seen = BTreeSet::new();
     let (mut here, mut there) = take_left(config, &mut seen);
+    let words = unsent::send_due(config);
+    if here.is_empty() && there.is_empty() && !any_orphans(config) {
+        words.await;
+        return ExitCode::SUCCESS; // another process was faster, or there is nothing but words
+    }
+    let finishing = finish_left(config, (&mut here, &mut there), &mut seen, &latch);
+    futures_util::future::join(finishing, words).await.0
+}
+
+async fn finish_left(
+    config: &Config,
+    (here, there): (&mut Vec<Held>, &mut Vec<Held>),
+    seen: &mut BTreeSet<AttemptId>,
+    latch: &Latch,
+) -> ExitCode {
     let local = Config { controller: None, ..config.clone() };
     let first = here.iter().map(|held| held.record.attempt).collect();
     let connection = match connect::open(&local, false, Adoption::Everything(first)).await {
         Ok(connection) => connection,
         Err(error) => {
             tracing::error!(error = %chain(&error), "nothing could be taken over");
+            let records = Records::of(&config.state_dir);
+            for held in here.iter().chain(there.iter()) {
+                Later::put_off(&records, held.record.attempt, &chain(&error));
+            }
             return ExitCode::FAILURE;
         }
     };
     // A client may be killed while others' attempts are finished here: look again until nothing new was left.
     loop {
-        let finishing = here.into_iter().map(|held| settle_one(config, Some(&connection), held, &latch));
-        let fetching = there.into_iter().map(|held| settle_one(config, None, held, &latch));
+        let finishing = here.drain(..).map(|held| settle_one(config, Some(&connection), held, latch));
+        let fetching = there.drain(..).map(|held| settle_one(config, None, held, latch));
         futures_util::future::join(join_all(finishing), join_all(fetching)).await;
         connection.finish_everything().await;
-        (here, there) = take_left(config, &mut seen);
+        (*here, *there) = take_left(config, seen);
         if here.is_empty() && there.is_empty() {
             break;
         }
-        for held in &here {
+        for held in here.iter() {
             connection.adopt(held.record.attempt).await;
         }
     }
@@ -113,7 +146,7 @@ fn take_left(config: &Config, seen: &mut BTreeSet<AttemptId>) -> (Vec<Held>, Vec
     let (mut here, mut there) = (Vec::new(), Vec::new());
     let records = Records::of(&config.state_dir);
     for attempt in records.all() {
-        if seen.contains(&attempt) {
+        if seen.contains(&attempt) || !is_due(&records, attempt) {
             continue;
         }
         match records.take_as(attempt, true) {
@@ -125,6 +158,7 @@ fn take_left(config: &Config, seen: &mut BTreeSet<AttemptId>) -> (Vec<Held>, Vec
             Err(error) => {
                 seen.insert(attempt);
                 tracing::warn!(%attempt, error = %chain(&error), "a record cannot be used");
+                Later::put_off(&records, attempt, &chain(&error));
             }
         }
     }
@@ -152,14 +186,22 @@ async fn settle(config: &Config, connection: Option<&Connection>, held: Held, mu
     let waiting = (Talk::SILENT, held.record.on_lost());
     let settled = match connection {
         Some(connection) => {
-            let settled = finish_on(config, connection, &held, &mut latch, waiting, true).await;
+            let own = Own { gives_up: true, ..Own::default() };
+            let settled = finish_on(config, connection, &held, &mut latch, waiting, &own).await;
             forget_if_over(held, &settled);
             settled
         }
-        None => finish(config, &Own::default(), held, &mut latch, waiting).await,
+        None => {
+            let own = Own { patience: Some(AWAY), ..Own::default() };
+            finish(config, &own, held, &mut latch, waiting).await
+        }
     };
     if let Err(error) = settled {
         tracing::warn!(%attempt, error = %chain(&error), "the attempt could not be finished");
+        let records = Records::of(&config.state_dir);
+        if records.look(attempt).is_ok() {
+            Later::put_off(&records, attempt, &chain(&error));
+        }
     }
 }
 
@@ -169,6 +211,8 @@ pub struct Own {
     pub proof: Proof,
     /// An attempt that nobody knows is to be ended.
     pub gives_up: bool,
+    /// How long the controller may be away; `None`: for ever.
+    pub patience: Option<Duration>,
 }
 
 /// An attempt could not be finished for its killed client.
@@ -223,7 +267,8 @@ pub async fn finish(
     let certain = controller.as_ref().is_none_or(|address| credential::is_the_clients(address, &held.record));
     let there = Config { controller, ..config.clone() };
     let connection = connect::open(&there, false, Adoption::One(held.record.attempt)).await?;
-    let settled = finish_on(config, &connection, &held, latch, waiting, certain || own.gives_up).await;
+    let own = Own { gives_up: certain || own.gives_up, ..own.clone() };
+    let settled = finish_on(&there, &connection, &held, latch, waiting, &own).await;
     connection.close().await;
     forget_if_over(held, &settled);
     settled
@@ -235,13 +280,13 @@ async fn finish_on(
     held: &Held,
     latch: &mut Latch,
     waiting: (Talk, OnLost),
-    certain: bool,
+    own: &Own,
 ) -> Result<Settled, FinishError> {
     let record = &held.record;
     let mut receipt = match record.receipt.reopen() {
         Ok(receipt) => receipt,
         Err(error) if is_gone(&error) => {
-            let ended = follow(connection, record.attempt, latch, waiting).await?;
+            let ended = follow(connection, record.attempt, latch, waiting, own).await?;
             return Err(gone(connection, record, &ended));
         }
         Err(source) => {
@@ -249,12 +294,12 @@ async fn finish_on(
             return Err(FinishError::File { attempt, path, source });
         }
     };
-    let (ended, by_worker, lost) = match follow(connection, record.attempt, latch, waiting).await {
+    let (ended, by_worker, lost) = match follow(connection, record.attempt, latch, waiting, own).await {
         Ok(ended) => {
             let status = status_of(&ended.receipt);
             (ended, status, false)
         }
-        Err(why) => match record.assignment.as_ref().filter(|_| is_final(&why, certain)) {
+        Err(why) => match record.assignment.as_ref().filter(|_| is_final(&why, own.gives_up)) {
             Some(assignment) => {
                 let receipt = unseen(assignment, &why, latch).to_value();
                 (Ended { receipt, answer_bytes: None }, None, matches!(why, Unseen::Lost(_)))
@@ -272,7 +317,7 @@ async fn finish_on(
         Ok(mut output) => deliver(connection.lane(), record.attempt, ended, (&mut output, &mut receipt)).await?,
         Err(error) => deliver_receipt(ended, &error, &mut receipt),
     };
-    report(connection, record.attempt, by_worker, &settled).await;
+    report(config, connection, record.attempt, by_worker, &settled).await;
     Ok(settled)
 }
 
@@ -309,12 +354,15 @@ async fn follow(
     attempt: AttemptId,
     latch: &mut Latch,
     waiting: (Talk, OnLost),
+    own: &Own,
 ) -> Result<Ended, Unseen> {
     let began = tokio::time::Instant::now();
+    let patient = own.patience.map(|patience| Patient::new(connection.lane(), patience));
+    let lane = patient.as_ref().map_or(connection.lane(), |patient| patient as &dyn Lane);
     loop {
-        match drive(connection.lane(), attempt, latch, &Reporter::off(), waiting).await {
-            // The worker has it and has not said so yet.
-            Err(Unseen::Call(error)) if error.is(NO_SUCH_ATTEMPT) && began.elapsed() < INTRODUCTION => {
+        match drive(lane, attempt, latch, &Reporter::off(), waiting).await {
+            // It is on its way still. Where that would decide nothing, nobody waits for it.
+            Err(Unseen::Call(error)) if own.gives_up && error.is(NO_SUCH_ATTEMPT) && began.elapsed() < INTRODUCTION => {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
             ended => return ended,

@@ -213,7 +213,8 @@ impl Attach {
     async fn finish(&self, config: &Config, held: Held, latch: &mut Latch, talk: Talk) -> anyhow::Result<ExitCode> {
         talk.say(&format!("finishing attempt {} for its killed client", held.record.attempt));
         let on_lost = self.on_lost.unwrap_or(held.record.on_lost());
-        let own = adopt::Own { proof: self.proof.clone(), gives_up: self.on_lost == Some(OnLost::Fail) };
+        let own =
+            adopt::Own { proof: self.proof.clone(), gives_up: self.on_lost == Some(OnLost::Fail), patience: None };
         let settled = adopt::finish(config, &own, held, latch, (talk, on_lost)).await?;
         if self.json {
             output::data(&settled.receipt.to_string())

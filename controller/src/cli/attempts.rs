@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use agent::assignment::Assignment;
 use agent::attempt::directory::StateDir;
 use agent::config::Config;
 use agent::ids::AttemptId;
@@ -9,9 +10,11 @@ use agent::receipt::{Status, status_of};
 use agent::sole::Sole;
 use agent::wire::attempt::AttemptState;
 use serde_json::{Value, json};
+use time::OffsetDateTime;
 
+use super::later::Waiting;
 use super::record::Records;
-use super::{connect, output};
+use super::{connect, later, output};
 
 /// List attempts, oldest first.
 #[derive(Debug, clap::Args)]
@@ -31,16 +34,24 @@ struct Row {
     delivered: Option<String>,
     /// More about that, for people.
     remark: Option<String>,
+    /// What the background tried in vain to finish it for its killed client.
+    doubt: Option<Waiting>,
 }
 
 impl Row {
     fn value(&self) -> Value {
-        json!({"attempt": self.attempt, "descriptor": self.descriptor, "state": self.state, "place": self.place,
-            "delivered": self.delivered})
+        let mut value = json!({"attempt": self.attempt, "descriptor": self.descriptor, "state": self.state,
+            "place": self.place, "delivered": self.delivered});
+        if let (Some(doubt), Some(object)) = (&self.doubt, value.as_object_mut()) {
+            object.insert("waiting".to_owned(), json!(doubt.later));
+        }
+        value
     }
 
     fn line(&self) -> String {
-        let rest = [Some(self.place.as_str()).filter(|place| !place.is_empty()), self.remark.as_deref()];
+        let doubt = self.doubt.as_ref().map(|doubt| doubt.sentence(OffsetDateTime::now_utc()));
+        let remark = doubt.as_deref().or(self.remark.as_deref());
+        let rest = [Some(self.place.as_str()).filter(|place| !place.is_empty()), remark];
         let rest = rest.into_iter().flatten().collect::<Vec<_>>().join("; ");
         format!("{}  {:<22} {:<36} {rest}", self.attempt, self.shown(), self.descriptor).trim_end().to_owned()
     }
@@ -70,12 +81,40 @@ impl Attempts {
     /// # Errors
     /// The state directory or the controller cannot be read.
     pub async fn run(self, config: &Config) -> anyhow::Result<ExitCode> {
-        let rows = if config.controller.is_some() { remote(config).await? } else { local(config)? };
+        let listed = if config.controller.is_some() { remote(config).await } else { local(config) };
+        let (mut rows, failed) = listed.map_or_else(|error| (Vec::new(), Some(error)), |rows| (rows, None));
+        doubt(&mut rows, config);
         for row in rows {
             output::data(&if self.json { row.value().to_string() } else { row.line() });
         }
-        Ok(ExitCode::SUCCESS)
+        failed.map_or(Ok(ExitCode::SUCCESS), Err)
     }
+}
+
+/// Adds what this machine's clients left and nobody could finish so far, also where nobody else knows of it.
+fn doubt(rows: &mut Vec<Row>, config: &Config) {
+    let records = Records::of(&config.state_dir);
+    for lane in later::waiting(&records) {
+        if let Some(row) = rows.iter_mut().find(|row| row.attempt == lane.attempt) {
+            row.doubt = Some(lane);
+            continue;
+        }
+        let assignment = records.look(lane.attempt).ok().and_then(|record| record.assignment);
+        rows.push(Row {
+            attempt: lane.attempt,
+            descriptor: assignment.map_or_else(String::new, |lane| descriptor(&lane)),
+            state: "in-doubt".to_owned(),
+            place: lane.controller.clone().unwrap_or_default(),
+            delivered: None,
+            remark: None,
+            doubt: Some(lane),
+        });
+    }
+    rows.sort_by_key(|row| row.attempt);
+}
+
+fn descriptor(lane: &Assignment) -> String {
+    format!("{}:{}@{}", lane.provider, lane.model, lane.effort)
 }
 
 fn local(config: &Config) -> anyhow::Result<Vec<Row>> {
@@ -88,10 +127,7 @@ fn local(config: &Config) -> anyhow::Result<Vec<Row>> {
     let ours = !Sole::was_claimed(state.root()); // the attempts of an agent have clients elsewhere
     for attempt in state.attempts()? {
         let accepted = state.accepted(attempt).ok();
-        let descriptor = accepted.as_ref().map_or_else(String::new, |accepted| {
-            let lane = &accepted.assignment;
-            format!("{}:{}@{}", lane.provider, lane.model, lane.effort)
-        });
+        let descriptor = accepted.as_ref().map_or_else(String::new, |accepted| descriptor(&accepted.assignment));
         let receipt = std::fs::read(state.attempt_path(attempt).join("receipt.json")).ok();
         let ended = receipt.and_then(|bytes| status_of(&serde_json::from_slice(&bytes).ok()?));
         let state_word = match ended {
@@ -114,6 +150,7 @@ fn local(config: &Config) -> anyhow::Result<Vec<Row>> {
             place: place.to_owned(),
             delivered: delivered.map(|status| status.as_str().to_owned()),
             remark: None,
+            doubt: None,
         };
         rows.push(row.remarking(nothing.as_deref()));
     }
@@ -123,7 +160,7 @@ fn local(config: &Config) -> anyhow::Result<Vec<Row>> {
 async fn remote(config: &Config) -> anyhow::Result<Vec<Row>> {
     let client = connect::remote(config)?;
     let views = connect::every_page(async |after, limit| client.attempts(after, limit).await).await?;
-    let mut rows: Vec<Row> = views
+    let rows: Vec<Row> = views
         .into_iter()
         .map(|view| {
             let provider = view.provider.map_or_else(|| "?".to_owned(), |provider| provider.to_string());
@@ -143,10 +180,10 @@ async fn remote(config: &Config) -> anyhow::Result<Vec<Row>> {
                 place,
                 delivered: view.delivered.map(|delivered| delivered.status.as_str().to_owned()),
                 remark: None,
+                doubt: None,
             };
             row.remarking(Some("no delivery reported yet"))
         })
         .collect();
-    rows.sort_by_key(|row| row.attempt);
     Ok(rows)
 }

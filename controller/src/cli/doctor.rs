@@ -10,7 +10,10 @@ use agent::descriptor::Provider;
 use agent::doctor::{Check, State};
 use agent::driver;
 
-use super::{connect, output};
+use time::OffsetDateTime;
+
+use super::record::Records;
+use super::{connect, later, output};
 
 /// Check this machine: engine, isolation, images, disk, working directory; with a controller that one instead of an engine.
 #[derive(Debug, clap::Args)]
@@ -36,7 +39,7 @@ impl Doctor {
             cwd: self.cwd.or_else(|| std::env::current_dir().ok()),
             images: images(config),
         };
-        let checks = match &config.controller {
+        let mut checks = match &config.controller {
             None => agent::doctor::run(&here).await,
             // The workers have the engines.
             Some(address) => {
@@ -45,12 +48,23 @@ impl Doctor {
                 checks
             }
         };
+        checks.extend(waiting(config));
         for check in &checks {
             if self.json { output::data(&serde_json::to_string(check)?) } else { print(check) }
         }
         let failed = checks.iter().any(|check| check.state == State::Fail);
         Ok(ExitCode::from(u8::from(failed)))
     }
+}
+
+/// Lanes of killed clients that the background could not finish.
+fn waiting(config: &Config) -> Option<Check> {
+    let now = OffsetDateTime::now_utc();
+    let lanes = later::waiting(&Records::of(&config.state_dir));
+    let saw = lanes.iter().map(|lane| format!("attempt {}: {}", lane.attempt, lane.sentence(now)));
+    let remedy = lanes.iter().map(|lane| format!("laneyard attach {}", lane.attempt));
+    let (saw, remedy) = (saw.collect::<Vec<_>>().join("; "), remedy.collect::<Vec<_>>().join("\n"));
+    (!lanes.is_empty()).then(|| Check::warn("unfinished-lanes", saw, remedy))
 }
 
 /// Does the controller answer, and does it know us?

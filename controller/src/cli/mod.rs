@@ -12,6 +12,7 @@ pub mod credential; // for an attempt whose client left a record
 pub mod gc;
 pub mod helper;
 pub mod init;
+pub mod later; // what the background tried in vain
 pub mod life; // of a credential
 pub mod policy;
 pub mod doctor;
@@ -29,6 +30,7 @@ pub mod status;
 pub mod table;
 pub mod tidy; // retention where nobody serves
 pub mod token;
+pub mod unsent; // words for a controller that were not heard
 pub mod worker;
 pub mod workers;
 
@@ -114,17 +116,19 @@ pub fn lane_main(name: &str, mut words: Vec<OsString>) -> ExitCode {
     let environment = environment();
     let first = words.first().and_then(|word| word.to_str());
     match (compatible, first) {
-        (true, Some("status")) => status::main(&words[1..], name),
+        (true, Some("status")) => status::main(&words[1..], name, &[]),
         (false, Some("status"))
             if matches!(words[1..].first().and_then(|word| word.to_str()), Some("--help" | "-h")) =>
         {
             status::help("laneyard")
         }
         (false, Some("status")) => {
+            let mut waiting = Vec::new();
             if let Ok(config) = agent::config::Config::load(&environment) {
                 adopt::in_background(&config);
+                waiting = later::waiting(&record::Records::of(&config.state_dir));
             }
-            status::main(&words[1..], "laneyard")
+            status::main(&words[1..], "laneyard", &waiting)
         }
         (true, _) => run::main(words, true, &environment, entered),
         (false, Some("help")) => help(words.get(1), &environment, entered),

@@ -237,11 +237,35 @@ impl Records {
     /// Attempts with a record, oldest first.
     #[must_use]
     pub fn all(&self) -> Vec<AttemptId> {
+        self.named("json")
+    }
+
+    /// Attempts with a file of this ending, oldest first.
+    pub(super) fn named(&self, ending: &str) -> Vec<AttemptId> {
         let Ok(entries) = std::fs::read_dir(&self.root) else { return Vec::new() };
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let mut found: Vec<AttemptId> = names.filter_map(|name| name.strip_suffix(".json")?.parse().ok()).collect();
+        let attempt = |name: String| name.strip_suffix(ending)?.strip_suffix('.')?.parse().ok();
+        let mut found: Vec<AttemptId> = names.filter_map(attempt).collect();
         found.sort_unstable();
         found
+    }
+
+    /// A file beside an attempt's record.
+    pub(super) fn beside(&self, attempt: AttemptId, ending: &str) -> PathBuf {
+        self.path(attempt).with_extension(ending)
+    }
+
+    /// Writes one, whole or not at all.
+    pub(super) fn write_beside(&self, attempt: AttemptId, ending: &str, value: &impl Serialize) -> io::Result<()> {
+        let path = self.beside(attempt, ending);
+        let fresh = path.with_extension(format!("{ending}-{}", std::process::id()));
+        let text = serde_json::to_string(value).map_err(io::Error::other)?;
+        std::fs::write(&fresh, text).and_then(|()| std::fs::rename(&fresh, &path))
+    }
+
+    /// Removes one, if it is there.
+    pub(super) fn remove_beside(&self, attempt: AttemptId, ending: &str) {
+        let _ = std::fs::remove_file(self.beside(attempt, ending)); // it is looked at, and removed, once more
     }
 }
 
@@ -249,6 +273,7 @@ impl Held {
     /// The attempt's files are in place: nothing needs to be remembered.
     pub fn forget(self) {
         let _ = std::fs::remove_file(asking(&self.path));
+        let _ = std::fs::remove_file(self.path.with_extension(super::later::NOTE));
         let _ = std::fs::remove_file(&self.path); // a record too many is adopted and found finished
     }
 }

@@ -7,15 +7,20 @@ use std::process::ExitCode;
 use agent::progress::{LaneView, lane_view, lanes_json, probe::system_probe, text_line};
 use time::OffsetDateTime;
 
+use super::later::Waiting;
 use super::{USAGE, output};
 
-/// Prints the verdict on each pair of files; exit 0 whatever it is.
-pub fn main(words: &[OsString], program: &str) -> ExitCode {
+/// Prints the verdict on each pair of files; exit 0 whatever it is. Of lanes among them that wait for somebody to finish
+/// them, a line on stderr says what to type.
+pub fn main(words: &[OsString], program: &str, waiting: &[Waiting]) -> ExitCode {
     match read(words) {
         Ok((pairs, json)) => {
             let views: Vec<LaneView> =
                 pairs.iter().map(|(progress, receipt)| lane_view(progress, receipt, &mut system_probe)).collect();
             let now = OffsetDateTime::now_utc();
+            for lane in waiting.iter().filter(|lane| pairs.iter().any(|(_, receipt)| lane.is_receipt(receipt))) {
+                output::line(&format!("laneyard: attempt {}: {}", lane.attempt, lane.sentence(now)));
+            }
             if json {
                 output::data(&lanes_json(&views, now));
             } else {

@@ -15,6 +15,7 @@ use agent::wire::snapshot::ResultView;
 use agent::wire::worker::{Removal, WorkerView};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use time::OffsetDateTime;
 
 pub use self::follow::{Told, follow};
 
@@ -67,7 +68,11 @@ impl Client {
     /// # Errors
     /// See [`CallError`]; code `id-reused` if this id was submitted with another body.
     pub async fn submit(&self, submit: &Submit) -> Result<AttemptView, CallError> {
-        self.repeat(|| Call::post(paths::ATTEMPTS, submit)).await
+        self.repeat(|| {
+            let now = OffsetDateTime::now_utc().unix_timestamp_nanos() / 1_000_000;
+            Ok(Call::post(paths::ATTEMPTS, submit)?.header(paths::CLIENT_TIME_HEADER, &now.to_string()))
+        })
+        .await
     }
 
     /// Asks whether the controller is there.

@@ -100,10 +100,11 @@ impl Core {
                 }
             }
             Event::Brought { attempt, worker, generation } => self.bring(entry, *attempt, worker, *generation),
-            Event::Joined { worker, session, facts } => {
+            Event::Joined { worker, session, facts, number } => {
                 let known = self.workers.contains_key(worker);
                 let joined = self.workers.entry(worker.clone()).or_default();
                 joined.session = *session;
+                joined.number = *number;
                 joined.facts = (**facts).clone();
                 joined.lost = false;
                 if !known {

@@ -15,6 +15,8 @@ use super::attempt::State;
 pub struct Worker {
     /// Its newest registration.
     pub session: Uuid,
+    /// Its number.
+    pub number: u64,
     pub facts: WorkerFacts,
     /// Gets nothing new.
     pub draining: bool,

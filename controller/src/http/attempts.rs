@@ -4,11 +4,12 @@ use agent::event::EventBody;
 use agent::ids::AttemptId;
 use agent::wire::attempt::{AttemptView, Cancel, Deliver, Page, QueueEntry, Submit};
 use agent::wire::error::code;
+use agent::wire::paths::CLIENT_TIME_HEADER;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use time::OffsetDateTime;
@@ -26,20 +27,31 @@ use crate::reactor::{Refused, client};
 use crate::store::answers::hex;
 use crate::unstarted;
 
+/// A difference of clocks that is smaller may be the time that a submission took to arrive.
+const ON_ITS_WAY: time::Duration = time::Duration::seconds(5);
 /// A panel with more lanes than this is refused.
 const PANEL_LIMIT: u32 = 256;
 
 pub(super) async fn submit(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
+    headers: HeaderMap,
     Body(submit): Body<Submit>,
 ) -> Result<(StatusCode, Json<AttemptView>), ApiError> {
     let id = submit.assignment.attempt;
-    if !app.store.admits() {
+    let order = order(&submit, principal.name, skew(&headers))?;
+    let mut assignment = submit.assignment;
+    assignment.deadline = None; // its worker's to say
+    let admits = app.store.admits();
+    // What is repeated, or refused, needs no room and must not touch what the first one holds.
+    if (!admits || assignment.snapshot.is_some())
+        && let Some(view) = repeated(&app, id, order.clone()).await?
+    {
+        return Ok((StatusCode::OK, Json(view)));
+    }
+    if !admits {
         return Err(full());
     }
-    let order = order(&submit, principal.name)?;
-    let assignment = submit.assignment;
     if let Some(snapshot) = &assignment.snapshot {
         // Before the attempt is known: a snapshot that it starts from cannot be evicted any more.
         depot(&app)?.hold(&order.submitter, id, snapshot).await?;
@@ -54,7 +66,25 @@ pub(super) async fn submit(
     Ok((if known { StatusCode::OK } else { StatusCode::CREATED }, Json(view)))
 }
 
-fn order(submit: &Submit, submitter: String) -> Result<Order, ApiError> {
+/// The attempt, if this very order has made it.
+async fn repeated(app: &App, id: AttemptId, order: Order) -> Result<Option<AttemptView>, ApiError> {
+    let known = app.supervisor.ask(move |world, _, _| {
+        let known = client::is_repeated(world, id, &order)?;
+        Ok::<_, Refused>(known.then(|| world.core.view(id)).flatten())
+    });
+    Ok(known.await??)
+}
+
+/// By how much our clock is ahead of the client's. What a request needs on its way is no difference.
+fn skew(headers: &HeaderMap) -> time::Duration {
+    let sent = headers.get(CLIENT_TIME_HEADER).and_then(|value| value.to_str().ok()?.parse::<i64>().ok());
+    let now = OffsetDateTime::now_utc().unix_timestamp_nanos() / 1_000_000;
+    let ahead = sent.and_then(|sent| i64::try_from(now).ok()?.checked_sub(sent));
+    let ahead = time::Duration::milliseconds(ahead.unwrap_or(0));
+    if ahead.abs() < ON_ITS_WAY { time::Duration::ZERO } else { ahead }
+}
+
+fn order(submit: &Submit, submitter: String, skew: time::Duration) -> Result<Order, ApiError> {
     let text = serde_json::to_vec(submit).map_err(|error| ApiError::bad("bad-body", error.to_string()))?;
     if let Some(panel) = &submit.panel {
         let named = (1..=200).contains(&panel.id.len());
@@ -76,7 +106,7 @@ fn order(submit: &Submit, submitter: String) -> Result<Order, ApiError> {
         instance: assignment.instance.clone(),
         deadline: assignment.timeout().and_then(|limit| {
             let limit = time::Duration::try_from(limit).ok()?;
-            assignment.started_at.checked_add(limit)
+            assignment.started_at.checked_add(limit)?.checked_add(skew)
         }),
     })
 }

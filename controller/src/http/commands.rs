@@ -12,6 +12,7 @@ use axum::response::sse::{Event as Record, KeepAlive};
 use futures_util::stream::Stream;
 use http::HeaderMap;
 use serde::Deserialize;
+use time::OffsetDateTime;
 use tokio::sync::watch;
 use tracing::warn;
 use uuid::Uuid;
@@ -51,15 +52,16 @@ struct Teller {
     session: Uuid,
     after: u64,
     wake: watch::Receiver<()>,
-    pending: VecDeque<(u64, Order)>,
+    /// With the deadlines of offers.
+    pending: VecDeque<(u64, Order, Option<OffsetDateTime>)>,
 }
 
 impl Teller {
     async fn next(&mut self) -> Option<Record> {
         loop {
-            while let Some((seq, order)) = self.pending.pop_front() {
+            while let Some((seq, order, deadline)) = self.pending.pop_front() {
                 self.after = self.after.max(seq);
-                if let Some(body) = self.body(order).await? {
+                if let Some(body) = self.body(order, deadline).await? {
                     let command = Command { seq, body };
                     let record = Record::default().id(seq.to_string()).event("command").json_data(&command);
                     return record.inspect_err(|error| warn!(%error, "a command has no JSON form")).ok();
@@ -79,18 +81,31 @@ impl Teller {
         let (id, session, after) = (self.id.clone(), self.session, self.after);
         let orders = self.app.supervisor.ask(move |world, _, _| {
             worker::check_session(world, &id, session)?;
-            Ok(world.core.orders_after(&id, after))
+            let orders = world.core.orders_after(&id, after).into_iter().map(|(seq, order)| {
+                let deadline = match order {
+                    Order::Offer { attempt, .. } => {
+                        world.core.attempt(attempt).and_then(|known| known.order.as_ref()?.deadline)
+                    }
+                    Order::Cancel { .. } | Order::Release { .. } => None,
+                };
+                (seq, order, deadline)
+            });
+            Ok(orders.collect::<Vec<_>>())
         });
         Ok(orders.await?.map(|orders| self.pending.extend(orders)))
     }
 
     /// `None` ends the stream, `Some(None)` skips an order that cannot be carried out.
-    async fn body(&self, order: Order) -> Option<Option<CommandBody>> {
+    async fn body(&self, order: Order, deadline: Option<OffsetDateTime>) -> Option<Option<CommandBody>> {
         Some(Some(match order {
             Order::Cancel { attempt, generation, signal } => CommandBody::Cancel { attempt, generation, signal },
             Order::Release { attempt, generation } => CommandBody::Release { attempt, generation },
             Order::Offer { attempt, generation } => match self.app.store.assignment(attempt).await {
-                Ok(Some(assignment)) => CommandBody::Offer { assignment: Box::new(assignment), generation },
+                Ok(Some(assignment)) => {
+                    let left = deadline.map(|deadline| deadline - OffsetDateTime::now_utc());
+                    let deadline_in_ms = left.map(|left| u64::try_from(left.whole_milliseconds()).unwrap_or(0));
+                    CommandBody::Offer { assignment: Box::new(assignment), generation, deadline_in_ms }
+                }
                 Ok(None) => {
                     warn!(%attempt, "an offered attempt has no assignment");
                     return Some(None);

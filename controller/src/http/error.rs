@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use tracing::{error, info};
 
-use super::request;
+use super::{own, request};
 use crate::depot::DepotError;
 use crate::reactor::Refused;
 use crate::store::StoreError;
@@ -69,6 +69,7 @@ impl From<Refused> for ApiError {
             Refused::NoSuchAttempt(_) => {
                 (StatusCode::NOT_FOUND, code::NO_SUCH_ATTEMPT, Some("list attempts to see what is known here"))
             }
+            Refused::NotYours(..) => (StatusCode::FORBIDDEN, code::NOT_YOUR_ATTEMPT, Some(own::HINT)),
             Refused::IdReused(_) => (StatusCode::CONFLICT, code::ID_REUSED, Some("make a new id for a new attempt")),
             Refused::NoSuchWorker(_) => (StatusCode::NOT_FOUND, code::NO_SUCH_WORKER, Some("register first")),
             Refused::StaleSession(_) => (StatusCode::CONFLICT, code::STALE_SESSION, Some("register again")),

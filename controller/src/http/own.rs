@@ -12,6 +12,10 @@ use super::auth::{Principal, Role};
 use super::error::ApiError;
 use crate::reactor::Refused;
 
+/// What else a stranger could do.
+pub(super) const HINT: &str =
+    "ask its submitter or an administrator, or pass a credential of theirs with --token-file or --client-cert";
+
 /// Lets the attempt's submitter pass, and administrators.
 ///
 /// # Errors
@@ -26,15 +30,11 @@ pub(super) async fn own(app: &App, principal: &Principal, id: AttemptId) -> Resu
         return Ok(());
     }
     warn!(name = principal.name, attempt = %id, "a request for an attempt of another submitter");
-    let message = match submitter {
-        Some(submitter) => {
-            format!("attempt {id} was submitted by `{submitter}`, and the credential is of `{}`", principal.name)
-        }
-        None => format!("attempt {id} was brought by its worker, and who submitted it is not known here"),
-    };
-    Err(ApiError::new(StatusCode::FORBIDDEN, code::NOT_YOUR_ATTEMPT, message).hint(
-        "ask its submitter or an administrator, or pass a credential of theirs with --token-file or --client-cert",
-    ))
+    if let Some(submitter) = submitter {
+        return Err(Refused::NotYours(id, submitter, principal.name.clone()).into());
+    }
+    let message = format!("attempt {id} was brought by its worker, and who submitted it is not known here");
+    Err(ApiError::new(StatusCode::FORBIDDEN, code::NOT_YOUR_ATTEMPT, message).hint(HINT))
 }
 
 /// The view without what is its submitter's only.

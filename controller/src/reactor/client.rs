@@ -12,10 +12,26 @@ use super::{Effects, Now, Refused, World, commit};
 use crate::core::attempt::State;
 use crate::event::{Event, Order, Withdrawal};
 
+/// True if it is the same again, false if the id is new.
+///
+/// # Errors
+/// The id was used by another submitter, whatever for, or by this one for another submission.
+pub fn is_repeated(world: &World, id: AttemptId, order: &Order) -> Result<bool, Refused> {
+    let Some(known) = world.core.attempt(id) else { return Ok(false) };
+    match &known.order {
+        // Before the body is looked at: whether it is the same is for its submitter only.
+        Some(known) if known.submitter != order.submitter => {
+            Err(Refused::NotYours(id, known.submitter.clone(), order.submitter.clone()))
+        }
+        Some(known) if known.digest == order.digest => Ok(true),
+        Some(_) | None => Err(Refused::IdReused(id)),
+    }
+}
+
 /// A submission: new, or the same again.
 ///
 /// # Errors
-/// The id was used for another one.
+/// As [`is_repeated`].
 pub fn on_submit(
     world: &mut World,
     effects: &mut Effects,
@@ -24,9 +40,8 @@ pub fn on_submit(
     assignment: Assignment,
 ) -> Result<(), Refused> {
     let id = assignment.attempt;
-    if let Some(known) = world.core.attempt(id) {
-        let same = known.order.as_ref().is_some_and(|known| known.digest == order.digest);
-        return if same { Ok(()) } else { Err(Refused::IdReused(id)) };
+    if is_repeated(world, id, &order)? {
+        return Ok(());
     }
     effects.assignments.push((id, assignment));
     commit(world, effects, now, Event::Submitted { attempt: id, order: Box::new(order) });

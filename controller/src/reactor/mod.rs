@@ -111,6 +111,9 @@ pub enum Refused {
     NoSuchAttempt(AttemptId),
     #[error("attempt {0} was submitted before with another body")]
     IdReused(AttemptId),
+    /// Of whom it is, and who asks.
+    #[error("attempt {0} was submitted by `{1}`, and the credential is of `{2}`")]
+    NotYours(AttemptId, String, String),
     #[error("worker {0} is not registered here")]
     NoSuchWorker(WorkerId),
     #[error("worker {0} has registered again since")]

@@ -14,7 +14,7 @@ use crate::event::{Event, Withdrawal};
 /// A worker registers, at its start or because we asked for it.
 ///
 /// # Errors
-/// Another agent that is alive uses the name.
+/// Another agent that is alive uses the name, or a later registration came first.
 pub fn on_register(
     world: &mut World,
     effects: &mut Effects,
@@ -29,13 +29,28 @@ pub fn on_register(
         if !same_store && alive {
             return Err(Refused::NameTaken(id.clone()));
         }
+        // What it held when it wrote this says nothing of what it has claimed since.
+        if same_store && register.number > 0 && register.number < known.number {
+            return Err(Refused::StaleSession(id.clone()));
+        }
     }
-    let event =
-        Event::Joined { worker: id.clone(), session: register.session, facts: Box::new(register.facts.clone()) };
-    commit(world, effects, now, event);
-    hear(world, effects, now, id);
-    take_held(world, effects, now, id, &register.held);
-    miss_absent(world, effects, now, register);
+    // The same again, whose first answer was lost or which was delayed: nothing in it is news.
+    let repeated = world.core.worker(id).is_some_and(|known| known.session == register.session);
+    if repeated {
+        check_session(world, id, register.session)?;
+        hear(world, effects, now, id);
+    } else {
+        let event = Event::Joined {
+            worker: id.clone(),
+            session: register.session,
+            facts: Box::new(register.facts.clone()),
+            number: register.number,
+        };
+        commit(world, effects, now, event);
+        hear(world, effects, now, id);
+        take_held(world, effects, now, id, &register.held);
+        miss_absent(world, effects, now, register);
+    }
     let acknowledged = register.held.iter().filter_map(|held| {
         let last_seq = world.core.attempt(held.attempt)?.last_seq;
         Some(Acknowledged { attempt: held.attempt, last_seq })

@@ -5,7 +5,12 @@ use std::sync::Arc;
 use agent::ids::AttemptId;
 use agent::wire::attempt::{AttemptState, CancelSignal};
 use agent::wire::identity::{Kind, Role};
+use controller::cli::adopt::{Own, finish};
+use controller::cli::later::Later;
+use controller::cli::output::Talk;
 use controller::cli::record::Records;
+use controller::cli::run::drive::OnLost;
+use controller::cli::run::signals::Latch;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -152,8 +157,15 @@ async fn another_submitters_token_ends_no_lane_and_the_right_one_finishes_it() {
     left.check_delivered();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_controller_that_does_not_know_the_attempt_ends_no_lane_unless_the_caller_gives_it_up() {
+/// A lane whose client was killed, and in the place of its controller another one, which never heard of it.
+struct Strange {
+    desk: Desk,
+    attempt: AttemptId,
+    other: Served,
+    _dirs: [tempfile::TempDir; 2],
+}
+
+async fn strange() -> Strange {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut served = Served::start(first.path(), "127.0.0.1:0", quick());
     let desk = Desk::at(&served);
@@ -164,6 +176,101 @@ async fn a_controller_that_does_not_know_the_attempt_ends_no_lane_unless_the_cal
     served.kill();
     let other = Served::start(second.path(), &address, quick());
     std::fs::copy(second.path().join("token"), first.path().join("token")).unwrap(); // the same name, another credential
+    Strange { desk, attempt, other, _dirs: [first, second] }
+}
+
+/// Processes in the background that belong to this desk.
+fn adopters(desk: &Desk) -> usize {
+    let state = desk.path("state");
+    let processes =
+        std::fs::read_dir("/proc").unwrap().filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok());
+    let words = |line: &[u8]| line.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect::<Vec<_>>();
+    let ours = processes.map(|line| words(&line)).filter(|words| {
+        words.iter().any(|word| word == b"__adopt")
+            && words.iter().any(|word| word == state.as_os_str().as_encoded_bytes())
+    });
+    ours.count()
+}
+
+impl Strange {
+    /// What was tried in vain, as it is kept.
+    fn note(&self) -> Option<Later> {
+        Later::of(&Records::of(&self.desk.path("state")), self.attempt)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_that_nobody_can_finish_is_tried_seldom_and_people_are_told_what_to_type() {
+    let strange = strange().await;
+    let desk = &strange.desk;
+    assert_eq!(desk.run(&["attempts"]).await.code(), 0); // starts the process in the background
+    until(|| strange.note().is_some() && adopters(desk) == 0).await;
+    let first = strange.note().unwrap();
+    assert_eq!(first.tries, 1);
+    assert!((first.next - first.last).whole_seconds() >= 60, "{first:?}");
+    let type_this = format!("laneyard attach {}", strange.attempt);
+    for _ in 0..3 {
+        let listed = desk.run(&["attempts"]).await.out();
+        assert_eq!(adopters(desk), 0, "its time has not come");
+        assert!(listed.contains("  in-doubt  ") && listed.contains("tried once"), "{listed}");
+        assert!(listed.contains("--on-lost fail") && listed.trim_end().ends_with(&type_this), "{listed}");
+    }
+    let listed = desk.run(&["attempts", "--json"]).await.lines().remove(0);
+    assert_eq!(
+        (listed["state"].as_str(), listed["waiting"]["tries"].as_u64()),
+        (Some("in-doubt"), Some(1)),
+        "{listed}"
+    );
+    let checked = desk.run(&["doctor", "--json"]).await.lines();
+    let check = checked.iter().find(|check| check["name"] == "unfinished-lanes").unwrap();
+    assert_eq!((check["state"].as_str(), check["remedy"].as_str()), (Some("warn"), Some(type_this.as_str())));
+    let state = desk.path("state").to_str().unwrap().to_owned();
+    let words = ["status", "--progress", "none", "--receipt", "receipt.json"];
+    let status = desk.run_plain(&words, &[("LANEYARD_STATE", &state)]).await;
+    assert!(status.code() == 0 && status.err().contains(&type_this), "{}", status.err());
+    assert!(!status.out().contains(&type_this), "its lines on stdout stay as they are");
+    let words = ["status", "--progress", "none", "--receipt", "prompt.md"];
+    assert_eq!(desk.run_plain(&words, &[("LANEYARD_STATE", &state)]).await.err(), "", "another lane");
+    assert_eq!(strange.note().unwrap(), first);
+
+    // Its time comes: one more try, and a longer pause after it.
+    let early = Later { next: first.last, ..first };
+    let note = desk.path(&format!("state/clients/{}.later", strange.attempt));
+    std::fs::write(&note, serde_json::to_string(&early).unwrap()).unwrap();
+    assert_eq!(desk.run(&["attempts"]).await.code(), 0);
+    until(|| strange.note().is_some_and(|note| note.tries == 2)).await;
+    let second = strange.note().unwrap();
+    assert!((second.next - second.last).whole_seconds() >= 120, "{second:?}");
+    // Who attaches is not kept waiting for that, and nothing is left of it.
+    let words = ["attach", &strange.attempt.to_string(), "--on-lost", "fail"];
+    until(|| adopters(desk) == 0).await;
+    assert_eq!(desk.run_with(&words, &[]).await.code(), 70);
+    assert_eq!(desk.json("receipt.json")["status"], "child-failed");
+    let left = std::fs::read_dir(desk.path("state/clients")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(left.collect::<Vec<_>>(), Vec::<std::ffi::OsString>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_is_away_is_not_waited_for_without_end_by_the_process_in_the_background() {
+    let mut left = left().await;
+    left.secure.served.kill();
+    let state = left.desk.path("state");
+    let environment = [("LANEYARD_STATE".to_owned(), state.to_str().unwrap().to_owned())];
+    let config = agent::config::Config::load(&environment.into_iter().collect()).unwrap();
+    let held = Records::of(&state).take_as(left.attempt, true).unwrap();
+    let own = Own { patience: Some(std::time::Duration::from_millis(300)), ..Own::default() };
+    let (_never, first) = tokio::sync::watch::channel(None);
+    let waiting = (Talk::SILENT, OnLost::Wait);
+    let failed = soon(finish(&config, &own, held, &mut Latch::of(first), waiting)).await.unwrap_err();
+    assert!(failed.to_string().contains("no answer from the controller"), "{failed}");
+    left.check_kept();
+    assert!(!Records::of(&state).is_held(left.attempt));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_does_not_know_the_attempt_ends_no_lane_unless_the_caller_gives_it_up() {
+    let strange = strange().await;
+    let (desk, attempt, other) = (&strange.desk, strange.attempt, &strange.other);
     let (words, none) = (["attach", &attempt.to_string()], other.client().attempts(None, 1).await.unwrap());
     assert_eq!(none.items, []);
     let seen = desk.run_with(&words, &[]).await;

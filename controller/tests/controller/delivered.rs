@@ -11,6 +11,7 @@ use controller::client::Client;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 use crate::desk::{Desk, ended};
 use crate::identity::Secure;
@@ -159,14 +160,29 @@ async fn a_caller_who_gave_up_on_a_lost_worker_was_given_a_failure_whatever_come
     assert!(text.contains("  child-failed  ") && text.ends_with("the worker ended it as complete"), "{text}");
 }
 
-/// A line to a controller from before there was such a route: it has another name there.
+/// What a line does with reports of deliveries.
+#[derive(Clone, Copy, PartialEq)]
+enum Reports {
+    /// As to a controller from before there was such a route: it has another name there.
+    Renamed,
+    /// Cuts the connection.
+    Cut,
+    Passed,
+}
+
 async fn older(target: &str) -> String {
+    line(target, watch::channel(Reports::Renamed).1).await
+}
+
+/// A line to a controller that does what it is told with reports of deliveries.
+async fn line(target: &str, reports: watch::Receiver<Reports>) -> String {
     let place = target.trim_start_matches("http://").to_owned();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             let Ok(server) = TcpStream::connect(&place).await else { continue };
+            let reports = reports.clone();
             let (mut from_client, mut to_client) = client.into_split();
             let (mut from_server, mut to_server) = server.into_split();
             tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
@@ -175,7 +191,12 @@ async fn older(target: &str) -> String {
                 while let Ok(length @ 1..) = from_client.read(&mut piece).await {
                     let wanted = b"/delivered HTTP";
                     if let Some(at) = piece[..length].windows(wanted.len()).position(|part| part == wanted) {
-                        piece[at..at + 5].copy_from_slice(b"/xxxx");
+                        let does = *reports.borrow();
+                        match does {
+                            Reports::Renamed => piece[at..at + 5].copy_from_slice(b"/xxxx"),
+                            Reports::Cut => return,
+                            Reports::Passed => {}
+                        }
                     }
                     if to_server.write_all(&piece[..length]).await.is_err() {
                         return;
@@ -206,4 +227,29 @@ async fn a_controller_that_knows_no_deliveries_costs_a_lane_nothing() {
     let mut answer = serde_json::to_value(&view).unwrap();
     answer.as_object_mut().unwrap().remove("delivered").unwrap();
     assert_eq!(serde_json::from_value::<AttemptView>(answer).unwrap(), view);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_of_a_delivery_that_was_not_heard_is_sent_by_a_later_command() {
+    let (_dir, served) = served();
+    let (mut desk, client) = (Desk::at(&served), served.client());
+    let (tell, reports) = watch::channel(Reports::Cut);
+    desk.through(&line(&served.address, reports).await);
+    let worker = Scripted::new(1);
+    let _stop = served.connect("w1", worker.clone());
+    let (child, attempt) = desk.lane(&client, &["--worktree", "direct"]).await;
+    worker.until_offered(attempt).await;
+    worker.end(attempt, "complete", Some(b"answer"));
+    assert_eq!(ended(child).await.code(), 0, "the lane itself is as good as any");
+    let kept = desk.path(&format!("state/clients/{attempt}.given"));
+    assert!(kept.exists() && given(&client.attempt(attempt).await.unwrap()).is_none());
+    tell.send_replace(Reports::Passed);
+    assert_eq!(desk.run(&["queue"]).await.code(), 0);
+    let heard = async {
+        while given(&client.attempt(attempt).await.unwrap()).is_none() || kept.exists() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    soon(heard).await;
+    assert_eq!(given(&client.attempt(attempt).await.unwrap()), Some(Status::Complete));
 }

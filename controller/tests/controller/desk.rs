@@ -94,6 +94,11 @@ impl Desk {
         Seen(soon(command.output()).await.unwrap())
     }
 
+    /// Runs it with nothing but these variables.
+    pub(crate) async fn run_plain(&self, words: &[&str], variables: &[(&str, &str)]) -> Seen {
+        Seen(soon(self.bare().args(words).envs(variables.iter().copied()).output()).await.unwrap())
+    }
+
     /// Runs a word that talks to no controller.
     pub(crate) async fn alone(&self, words: &[&str]) -> Seen {
         Seen(soon(self.bare().args(words).output()).await.unwrap())

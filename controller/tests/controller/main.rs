@@ -14,6 +14,7 @@ mod identity;
 mod joining;
 mod lifetimes;
 mod lost;
+mod mangled; // a line that doubles, reorders and replays
 mod openapi;
 mod owners; // whose attempts are
 mod operators;

@@ -1,7 +1,7 @@
 //! Whose attempts are: what one submitter may do with another's.
 
 use agent::transport::{Call, CallError, Transport};
-use agent::wire::attempt::{AttemptState, Cancel, CancelSignal, Deliver};
+use agent::wire::attempt::{AttemptState, Cancel, CancelSignal, Deliver, Submit};
 use agent::wire::identity::{Kind, Role};
 use agent::wire::paths;
 use controller::client::Client;
@@ -104,4 +104,36 @@ async fn the_journal_names_the_administrator_who_cancelled() {
         bytes.windows(12).any(|part| part == b"\"by\":\"grace\"")
     });
     assert!(kept, "no file of the controller says who asked");
+}
+
+/// Status, code and message of what a submission was answered.
+async fn answered(transport: &Transport, submit: &Submit) -> (u16, String, String) {
+    match transport.open(Call::post(paths::ATTEMPTS, submit).unwrap()).await {
+        Ok(answer) => (answer.status().as_u16(), String::new(), String::new()),
+        Err(CallError::Refused { status, body }) => (status.as_u16(), body.code, body.message),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_submission_under_the_id_of_anothers_attempt_is_refused_and_tells_nothing_of_its_body() {
+    let secure = Secure::start();
+    let bearing = async |role, name: &str| secure.bearing(&secure.create(Kind::Token, role, name, None).await.1);
+    let ada = bearing(Role::Submit, "ada").await;
+    let adas_too = bearing(Role::Submit, "ada").await;
+    let carol = bearing(Role::Submit, "carol").await;
+    let (id, submit) = submission();
+    let mut other = submit.clone();
+    other.assignment.model = "other".to_owned();
+    assert_eq!(answered(&ada, &submit).await.0, 201);
+    let same = answered(&carol, &submit).await;
+    assert_eq!((same.0, same.1.as_str()), (403, "not-your-attempt"), "{}", same.2);
+    assert_eq!(answered(&carol, &other).await, same, "whether the body is the same is not told");
+    assert_eq!(answered(&secure.admin(), &submit).await.1, "not-your-attempt", "an id is of one submitter");
+    for owner in [&ada, &adas_too] {
+        assert_eq!(answered(owner, &submit).await.0, 200, "its submitter's repetition is answered");
+        assert_eq!(answered(owner, &other).await.1, "id-reused");
+    }
+    let view = Client::new(ada).attempt(id).await.unwrap();
+    assert_eq!((view.submitter.as_str(), view.model), ("ada", Some(submit.assignment.model)));
 }

@@ -41,6 +41,8 @@ enum Mail {
     Refuse(usize, Refuse),
     Report(usize, Report),
     Released(usize, LeaseRef),
+    /// Late, or a second time.
+    Register(Box<Register>),
 }
 
 struct Sim {
@@ -102,6 +104,7 @@ impl Sim {
     fn step(&mut self, (kind, a, b): (u8, u8, u8)) {
         let machine = usize::from(a) % self.machines.len();
         match kind {
+            0 if b < 40 => self.submit_again(a),
             0 => self.submit(b),
             1 if b < 60 => self.told(a, b),
             1 => self.cancel(a),
@@ -125,6 +128,24 @@ impl Sim {
                 self.world.liveness = Liveness::starting(self.now());
             }
         }
+    }
+
+    /// Under a known id, what is not the same from the same submitter changes nothing.
+    fn submit_again(&mut self, choice: u8) {
+        let Some(id) = self.attempts.get(usize::from(choice) % self.attempts.len().max(1)).copied() else { return };
+        let known = self.world.core.attempt(id).unwrap().clone();
+        let Some(order) = known.order.clone() else { return };
+        let others = [
+            Order { digest: "other".to_owned(), ..(*order).clone() },
+            Order { submitter: "somebody".to_owned(), ..(*order).clone() },
+        ];
+        for order in others {
+            let mut assignment = assignment();
+            assignment.attempt = id;
+            let refused = self.decide(|world, effects, now| client::on_submit(world, effects, now, order, assignment));
+            assert!(refused.is_err());
+        }
+        assert_eq!(self.world.core.attempt(id).unwrap().order, known.order);
     }
 
     fn submit(&mut self, choice: u8) {
@@ -184,11 +205,12 @@ impl Sim {
     }
 
     fn register(&mut self, machine: usize) {
-        let session = Uuid::from_u128(self.fresh());
+        let (session, number) = (Uuid::from_u128(self.fresh()), u64::try_from(self.count).unwrap());
         let store = Uuid::from_u128(self.machines[machine].store);
         let facts = WorkerFacts { store, capacity: 2, ..WorkerFacts::default() };
         let held = self.held(machine);
-        let register = Register { worker: name(machine), session, facts, held, damaged: Vec::new() };
+        let register = Register { worker: name(machine), session, number, facts, held, damaged: Vec::new() };
+        self.mail.push(Mail::Register(Box::new(register.clone())));
         let taken = self.decide(|world, effects, now| worker::on_register(world, effects, now, &register).is_ok());
         let machine = &mut self.machines[machine];
         machine.session = taken.then_some(session);
@@ -240,6 +262,9 @@ impl Sim {
             }
             Mail::Report(machine, report) => {
                 let _ = self.decide(|w, e, n| lease::on_report(w, e, n, &name(machine), report));
+            }
+            Mail::Register(register) => {
+                let _ = self.decide(|w, e, n| worker::on_register(w, e, n, &register).is_ok());
             }
             Mail::Released(machine, LeaseRef { session, attempt, generation }) => {
                 let _ =

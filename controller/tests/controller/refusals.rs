@@ -87,7 +87,8 @@ async fn a_worker_speaks_for_itself_and_does_nothing_else() {
     let register = |worker: &str| {
         let facts = WorkerFacts { store: uuid::Uuid::new_v4(), capacity: 1, ..WorkerFacts::default() };
         let (worker, session) = (worker.parse().unwrap(), uuid::Uuid::new_v4());
-        Call::post(paths::WORKERS, &Register { worker, session, facts, held: vec![], damaged: vec![] }).unwrap()
+        Call::post(paths::WORKERS, &Register { worker, session, number: 0, facts, held: vec![], damaged: vec![] })
+            .unwrap()
     };
     a.json::<Value>(register("a")).await.unwrap();
     assert_eq!(code(a.json::<Value>(register("b")).await), "403 not-your-worker");

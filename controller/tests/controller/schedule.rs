@@ -27,7 +27,7 @@ impl Fleet {
 
     fn worker(&mut self, name: &str, facts: WorkerFacts) -> WorkerId {
         let worker: WorkerId = name.parse().unwrap();
-        self.apply(Event::Joined { worker: worker.clone(), session: Uuid::nil(), facts: Box::new(facts) });
+        self.apply(Event::Joined { worker: worker.clone(), session: Uuid::nil(), facts: Box::new(facts), number: 0 });
         worker
     }
 

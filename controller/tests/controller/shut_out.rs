@@ -82,6 +82,7 @@ fn what_a_worker_sent_before_it_was_shut_out_does_not_make_it_ready_again() {
     let register = |session| Register {
         worker: "w1".parse().unwrap(),
         session,
+        number: 0,
         facts: WorkerFacts { capacity: 1, ..WorkerFacts::default() },
         held: Vec::new(),
         damaged: Vec::new(),

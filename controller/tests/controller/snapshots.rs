@@ -216,3 +216,33 @@ fn an_assignment_of_an_older_client_is_read_as_before() {
     let read: agent::assignment::Assignment = serde_json::from_value(text).unwrap();
     assert_eq!(read.snapshot, None);
 }
+
+#[tokio::test]
+async fn an_id_submitted_again_with_another_snapshot_is_a_conflict_and_the_first_one_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::start(&dir.path().join("controller"), "127.0.0.1:0", quick());
+    let client = Client::new(dir.path());
+    let (taken, parcel) = client.take().await;
+    send(served.transport(), &taken, &parcel).await.unwrap();
+    let mut assignment = assignment();
+    assignment.snapshot = Some(reference(&taken));
+    let submit = Submit::new(assignment);
+    served.client().submit(&submit).await.unwrap();
+    let mut other = submit.clone();
+    std::fs::write(client.dir.join("more"), "never sent\n").unwrap();
+    other.assignment.snapshot = Some(reference(&client.take().await.0));
+    let refused = served.client().submit(&other).await.unwrap_err();
+    assert_eq!(refused.code(), Some("id-reused"), "{refused}");
+    served.client().submit(&submit).await.unwrap();
+    // Where there is no room for it, it stays only because the attempt holds it.
+    let objects = dir.path().join("controller/objects");
+    let cache = Cache::open(&objects, 0, &Git::new()).unwrap();
+    cache.evict().unwrap();
+    let worker = Scripted::new(1);
+    let _stop = served.connect("w1", worker.clone());
+    worker.until_offered(submit.assignment.attempt).await;
+    let route =
+        Route::of_worker(&"w1".parse().unwrap(), "snapshot", submit.assignment.attempt, agent::ids::Generation(1));
+    let shuttle = Shuttle { transport: served.transport(), route, patience: Duration::from_secs(15) };
+    assert!(soon(shuttle.offered()).await.unwrap().want.contains(&submit.assignment.snapshot.unwrap().id));
+}

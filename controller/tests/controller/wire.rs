@@ -35,21 +35,36 @@ impl Hand {
 
     async fn register_with(&mut self, held: Vec<Held>, damaged: Vec<AttemptId>) -> Result<Registered, CallError> {
         self.session = Uuid::new_v4();
+        self.send(&Register { held, damaged, ..self.registration(0) }).await
+    }
+
+    /// Of the present session, with nothing in its hands.
+    fn registration(&self, number: u64) -> Register {
         let facts = WorkerFacts { store: self.store, capacity: 8, ..WorkerFacts::default() };
-        let register = Register { worker: self.worker.clone(), session: self.session, facts, held, damaged };
-        self.transport.json(Call::post(paths::WORKERS, &register).unwrap()).await
+        let (held, damaged) = (Vec::new(), Vec::new());
+        Register { worker: self.worker.clone(), session: self.session, number, facts, held, damaged }
+    }
+
+    async fn send(&self, register: &Register) -> Result<Registered, CallError> {
+        self.transport.json(Call::post(paths::WORKERS, register).unwrap()).await
     }
 
     async fn offer(&self) -> (AttemptId, Generation) {
+        let (attempt, generation, _) = self.offer_until().await;
+        (attempt, generation)
+    }
+
+    /// The same, with the milliseconds until its deadline.
+    async fn offer_until(&self) -> (AttemptId, Generation, Option<u64>) {
         let path = format!("{}?session={}", paths::worker_part(&self.worker, "commands"), self.session);
         let mut records = self.transport.records(&path, 0).await.unwrap();
         loop {
             let record = soon(records.next()).await.unwrap().unwrap();
             let command: Command = serde_json::from_str(&record.data).unwrap();
             assert_eq!(record.id, Some(command.seq));
-            if let CommandBody::Offer { assignment, generation } = command.body {
+            if let CommandBody::Offer { assignment, generation, deadline_in_ms } = command.body {
                 assert_eq!(assignment.prompt, [0, 255, b'x']);
-                return (assignment.attempt, generation);
+                return (assignment.attempt, generation, deadline_in_ms);
             }
         }
     }
@@ -111,6 +126,30 @@ async fn started() -> (tempfile::TempDir, Served, Hand, AttemptId) {
     served.client().submit(&submit).await.unwrap();
     assert_eq!(hand.offer().await, (id, Generation(1)));
     (dir, served, hand, id)
+}
+
+#[tokio::test]
+async fn a_deadline_is_what_is_left_of_it_however_far_the_clients_clock_is_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::start(dir.path(), "127.0.0.1:0", quick());
+    for minutes in [-4_i64, 0, 4] {
+        let clients = time::OffsetDateTime::now_utc() + time::Duration::minutes(minutes);
+        let (id, mut submit) = submission();
+        submit.assignment.started_at = clients - time::Duration::seconds(20);
+        submit.assignment.timeout_ms = Some(120_000.0);
+        let sent = (clients.unix_timestamp_nanos() / 1_000_000).to_string();
+        let call = Call::post(paths::ATTEMPTS, &submit).unwrap().header(paths::CLIENT_TIME_HEADER, &sent);
+        served.transport().json::<Value>(call).await.unwrap();
+        let mut hand = Hand::new(&served, &format!("w{}", minutes + 10));
+        hand.register(Vec::new()).await.unwrap();
+        let (offered, generation, left) = hand.offer_until().await;
+        assert_eq!(offered, id, "{minutes} min: it is not overdue");
+        assert!((80_000..=100_000).contains(&left.unwrap()), "{minutes} min: {left:?} ms are left");
+        hand.claim(id, generation).await.unwrap();
+        hand.report(id, generation, vec![terminal(1, None)]).await.unwrap();
+        let remove = Call::post(&paths::worker_part(&hand.worker, "remove"), &json!({"abandon": true})).unwrap();
+        served.transport().json::<Value>(remove).await.unwrap();
+    }
 }
 
 #[tokio::test]
@@ -177,6 +216,34 @@ async fn a_claimed_attempt_is_offered_again_only_if_its_worker_proves_that_it_ne
     hand.register(vec![held]).await.unwrap();
     assert_eq!(hand.report(id, Generation(2), vec![terminal(2, None)]).await.unwrap(), 2);
     assert_eq!(served.client().receipt(id).await.unwrap()["status"], "complete", "the late receipt is the truth");
+}
+
+#[tokio::test]
+async fn a_registration_that_arrives_late_or_again_is_no_proof_that_a_claimed_attempt_never_started() {
+    let (_dir, served, mut hand, id) = started().await;
+    // Written before the one that counts, by the same agent, and delayed on its way.
+    hand.session = Uuid::new_v4();
+    let late = hand.registration(7);
+    hand.session = Uuid::new_v4();
+    let newest = hand.registration(8);
+    hand.send(&newest).await.unwrap();
+    let (_, generation) = hand.offer().await;
+    hand.claim(id, generation).await.unwrap();
+    let running = served.client().attempt(id).await.unwrap().state;
+    refused(hand.send(&late).await, code::STALE_SESSION);
+    hand.send(&newest).await.unwrap();
+    assert_eq!(
+        served.client().attempt(id).await.unwrap().state,
+        running,
+        "it may have started: it is not offered again"
+    );
+    assert_eq!(hand.report(id, generation, texts(1..=2)).await.unwrap(), 2, "its session goes on");
+    hand.send(&newest).await.unwrap();
+    assert!(!served.client().attempt(id).await.unwrap().state.is_ended());
+    hand.session = Uuid::new_v4();
+    hand.send(&hand.registration(9)).await.unwrap();
+    let shown = serde_json::to_value(&served.client().attempt(id).await.unwrap().state).unwrap();
+    assert_eq!(shown["kind"], "interrupted", "a newer one counts");
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! What `run` needs of a controller: one way to it for lanes, and a double for tests.
 
+use std::time::Duration;
+
 use agent::event::{Event, EventBody};
 use agent::ids::AttemptId;
 use agent::transport::CallError;
@@ -8,6 +10,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, StreamExt as _};
 use http_body_util::BodyExt as _;
+use tokio::time::Instant;
 
 use crate::client::{Client, Told};
 
@@ -37,6 +40,56 @@ pub trait Lane: Send + Sync {
         &self,
         attempt: AttemptId,
     ) -> BoxFuture<'_, Result<BoxStream<'static, Result<Bytes, CallError>>, CallError>>;
+}
+
+/// A controller that is not waited for without end.
+pub struct Patient<'a> {
+    lane: &'a dyn Lane,
+    /// It may be away for so long.
+    patience: Duration,
+}
+
+impl<'a> Patient<'a> {
+    /// See the type.
+    #[must_use]
+    pub fn new(lane: &'a dyn Lane, patience: Duration) -> Self {
+        Self { lane, patience }
+    }
+}
+
+impl Lane for Patient<'_> {
+    fn submit<'a>(&'a self, submit: &'a Submit) -> BoxFuture<'a, Result<(), CallError>> {
+        self.lane.submit(submit)
+    }
+
+    fn follow(&self, attempt: AttemptId, after: u64) -> BoxStream<'static, Result<News, CallError>> {
+        let patience = self.patience;
+        let news = self.lane.follow(attempt, after);
+        let watched = futures_util::stream::unfold((news, None), move |(mut news, away)| async move {
+            Some(match news.next().await? {
+                // Only a connection that is lost or was not to be had says so.
+                Ok(News::Word(word)) => {
+                    let since = away.unwrap_or_else(Instant::now);
+                    let over = since.elapsed() >= patience;
+                    let told = if over { Err(CallError::Lost { source: word.into() }) } else { Ok(News::Word(word)) };
+                    (told, (news, Some(since)))
+                }
+                told => (told, (news, None)),
+            })
+        });
+        watched.boxed()
+    }
+
+    fn cancel(&self, attempt: AttemptId, signal: CancelSignal) -> BoxFuture<'_, Result<(), CallError>> {
+        self.lane.cancel(attempt, signal)
+    }
+
+    fn answer(
+        &self,
+        attempt: AttemptId,
+    ) -> BoxFuture<'_, Result<BoxStream<'static, Result<Bytes, CallError>>, CallError>> {
+        self.lane.answer(attempt)
+    }
 }
 
 impl Lane for Client {

@@ -22,6 +22,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use agent::assignment::Assignment;
+use agent::attempt::fault;
 use agent::config::{Config, Environment, WorktreeWay};
 use agent::descriptor::Contract;
 use agent::driver::{STRICT_EVIDENCE, strict_reason};
@@ -271,6 +272,7 @@ impl Checked {
                 return Err(refused(&error).into());
             }
         };
+        fault::point("client", "recorded");
         let settled = self.submit_and_follow(&connection, (output, receipt), latch, progress).await;
         connection.close().await;
         let over = match &settled {
@@ -348,8 +350,11 @@ impl Checked {
             }
             tracing::error!(%attempt, error = %chain(&error), "whether it was taken is not known");
             let failed = unseen(&self.assignment, &Unseen::Call(error), latch);
-            return Ok(settle(failed.to_value(), files.0, files.1));
+            let settled = settle(failed.to_value(), files.0, files.1);
+            report::later(&self.config, connection, attempt, &settled);
+            return Ok(settled);
         }
+        fault::point("client", "submitted");
         self.talk.say(&format!("attempt {attempt}; after a crash: laneyard attach {attempt}"));
         match drive(lane, attempt, latch, progress, (self.talk, self.options.own.on_lost)).await {
             Ok(ended) => {
@@ -361,7 +366,8 @@ impl Checked {
                     None => ended,
                 };
                 let settled = deliver(lane, attempt, ended, files).await?;
-                report(connection, attempt, by_worker, &settled).await;
+                fault::point("client", "delivered");
+                report(&self.config, connection, attempt, by_worker, &settled).await;
                 Ok(settled)
             }
             Err(Unseen::Call(error)) if error.is_of_credential() => Err(Shut { attempt, reason: chain(&error) }.into()),
@@ -369,8 +375,10 @@ impl Checked {
                 tracing::error!(%attempt, error = %chain(&error), "the attempt's end was not seen");
                 let failed = unseen(&self.assignment, &error, latch);
                 let settled = settle(failed.to_value(), files.0, files.1);
-                if matches!(error, Unseen::Lost(_)) {
-                    report(connection, attempt, None, &settled).await; // the controller is there, the worker is not
+                match error {
+                    // The controller is there, the worker is not.
+                    Unseen::Lost(_) => report(&self.config, connection, attempt, None, &settled).await,
+                    Unseen::Call(_) => report::later(&self.config, connection, attempt, &settled),
                 }
                 Ok(settled)
             }

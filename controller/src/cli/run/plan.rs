@@ -68,6 +68,7 @@ pub fn assignment(
         prompt: Vec::new(),
         started_at: entered,
         timeout_ms: options.timeout_ms,
+        deadline: None,
         instance: own.instance.clone(),
         environment: passed,
         image: own.image.clone().or_else(|| config.images.get(&options.provider).cloned()),
