@@ -12,6 +12,14 @@ pub fn of_join(text: &str) -> Result<Duration, String> {
     within(text, LONGEST_JOIN, "")
 }
 
+/// Of a certificate.
+///
+/// # Errors
+/// As [`of_credential`].
+pub fn of_certificate(text: &str) -> Result<Duration, String> {
+    within(text, LONGEST_LIFE, "")
+}
+
 /// Of a token or certificate that ends.
 ///
 /// # Errors

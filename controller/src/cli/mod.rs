@@ -164,7 +164,11 @@ fn words_known() -> clap::Command {
     WITHOUT_EFFECT.iter().fold(whole, |whole, (name, flags)| {
         let hidden = shared.iter().filter(|flag| flags.contains(&flag.get_id().as_str()));
         let hidden: Vec<clap::Arg> = hidden.map(|flag| flag.clone().global(false).hide(true)).collect();
-        whole.mut_subcommand(name, |command| command.args(hidden))
+        // Of a controller it is the file that it makes, of everybody else one that exists.
+        let made = shared.iter().find(|flag| *name == "serve" && flag.get_id() == "token_file");
+        let made = made
+            .map(|flag| flag.clone().global(false).help("File for the one token of a controller without an identity"));
+        whole.mut_subcommand(name, |command| command.args(hidden).args(made))
     })
 }
 
@@ -178,7 +182,8 @@ fn parse(words: Vec<OsString>) -> Result<Cli, clap::Error> {
             .find(|flag| [&found, own].iter().any(|words| words.value_source(flag) == Some(ValueSource::CommandLine)))
     {
         let message = format!("--{} has no effect on `laneyard {name}`: leave it out", flag.replace('_', "-"));
-        return Err(known.error(clap::error::ErrorKind::ArgumentConflict, message));
+        let of = known.find_subcommand_mut(name).cloned();
+        return Err(of.unwrap_or(known).error(clap::error::ErrorKind::ArgumentConflict, message));
     }
     Cli::from_arg_matches(&found).map_err(|error| error.format(&mut known))
 }
@@ -213,7 +218,6 @@ fn dispatch(cli: Cli, environment: &Environment) -> anyhow::Result<ExitCode> {
         return Ok(completions.run());
     }
     let mut place = cli.place;
-    // Of a controller it is the file that it makes, of everybody else one that exists.
     let token_file = if matches!(cli.command, Command::Serve(_)) { place.token_file.take() } else { None };
     let proof = place.proof();
     let found = match &cli.command {

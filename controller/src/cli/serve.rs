@@ -39,7 +39,7 @@ pub struct Serve {
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Life of the certificates that workers and clients get, such as 30d. They renew at two thirds of it.
-    #[arg(long, value_name = "DURATION", value_parser = life::of_credential)]
+    #[arg(long, value_name = "DURATION", value_parser = life::of_certificate)]
     certificate_life: Option<Duration>,
 }
 

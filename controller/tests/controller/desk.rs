@@ -77,6 +77,17 @@ impl Desk {
         command
     }
 
+    /// Starts a lane under the name `pstack-runner`, configured by the text of a file.
+    pub(crate) fn compatible(&self, config: &str) -> Child {
+        let (program, file) = (self.path("pstack-runner"), self.path("config.toml"));
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_laneyard"), &program).unwrap();
+        let (address, token) = (&self.address, self.token.display());
+        std::fs::write(&file, format!("{config}[controller]\nurl = '{address}'\ntoken-file = '{token}'\n")).unwrap();
+        let mut command = Command::from(self.room.command(program));
+        command.args(LANE.split_whitespace()).env("LANEYARD_CONFIG", file).env("LANEYARD_STATE", self.path(self.state));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap()
+    }
+
     /// Runs it to its end.
     pub(crate) async fn run(&self, words: &[&str]) -> Seen {
         Seen(soon(self.command(words).output()).await.unwrap())
@@ -114,15 +125,7 @@ impl Desk {
         let mut command = self.command(&["run"]);
         command.args(LANE.replace("read-only", mode).split_whitespace());
         let child = command.args(words).spawn().unwrap();
-        let submitted = async {
-            loop {
-                if let Some(view) = client.attempts(None, 1).await.unwrap().items.pop() {
-                    return view.attempt;
-                }
-                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-            }
-        };
-        (child, soon(submitted).await)
+        (child, submitted(client).await)
     }
 
     /// What the policy makes of the lane's receipt.
@@ -134,6 +137,19 @@ impl Desk {
         assert_eq!(seen.code(), 0, "{}", seen.err());
         serde_json::from_str::<Value>(&seen.out()).unwrap()["event"].clone()
     }
+}
+
+/// Waits until the controller has an attempt.
+pub(crate) async fn submitted(client: &Client) -> AttemptId {
+    let submitted = async {
+        loop {
+            if let Some(view) = client.attempts(None, 1).await.unwrap().items.pop() {
+                return view.attempt;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    soon(submitted).await
 }
 
 /// Waits for the end of a started program.

@@ -96,7 +96,7 @@ async fn a_life_of_a_credential_is_bounded_and_the_bound_is_named() {
         (&["worker", "token", "--expires", "0s"], "at least a second"),
         (&[&create[..], &["1000000d"]].concat(), "at most 36500 days; a token without --expires does not end"),
         (&[&create[..], &["500ms"]].concat(), "at least a second"),
-        (&["serve", "--certificate-life", "1000000d"], "at most 36500 days"),
+        (&["serve", "--certificate-life", "1000000d"], "at most 36500 days\n"),
     ] {
         let refused = run(words).await;
         let said = text(&refused.stderr);

@@ -3,7 +3,7 @@
 use agent::wire::attempt::{AttemptState, CancelSignal};
 use tokio::io::AsyncBufReadExt as _;
 
-use crate::desk::{Desk, ended};
+use crate::desk::{Desk, ended, submitted};
 use crate::scripted::{Heard, Scripted};
 use crate::support::{Served, drain, quick, soon, submission, until_state};
 
@@ -101,7 +101,7 @@ async fn until_listed(client: &controller::client::Client) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lane_that_waits_in_the_queue_says_once_why_also_to_a_pipe_unless_it_shall_be_quiet() {
-    let (first, second) = (served(), served());
+    let (first, second, third) = (served(), served(), served());
     let _workers = [&first.1, &second.1].map(|served| served.connect("w1", Scripted::new(1)));
     let (loud, quiet) = (Desk::at(&first.1), Desk::at(&second.1));
     let (client, other) = (first.1.client(), second.1.client());
@@ -109,6 +109,10 @@ async fn a_lane_that_waits_in_the_queue_says_once_why_also_to_a_pipe_unless_it_s
     until_listed(&other).await;
     let words = ["--worktree", "direct", "--instance", "nowhere"];
     let (silent, hushed) = quiet.lane(&other, &[&words[..], &["--quiet"]].concat()).await;
+    // The streams of this name are fixed.
+    let (named, its) = (Desk::at(&third.1), third.1.client());
+    let runner = named.compatible("worktree = 'direct'\n[require]\nzone = 'moon'\n");
+    let run = submitted(&its).await;
     let (mut child, id) = loud.lane(&client, &words).await;
     let mut lines = tokio::io::BufReader::new(child.stderr.take().unwrap()).lines();
     let said = soon(lines.next_line()).await.unwrap().unwrap();
@@ -118,10 +122,13 @@ async fn a_lane_that_waits_in_the_queue_says_once_why_also_to_a_pipe_unless_it_s
     let receipt = soon(lines.next_line()).await.unwrap().unwrap();
     assert!(receipt.starts_with('{') && receipt.contains("\"cancelled\""), "{receipt}");
     assert_eq!(soon(lines.next_line()).await.unwrap(), None);
-    // It waited for as long, and more.
-    let seen = ended(silent).await;
-    assert_eq!((seen.code(), seen.err().lines().count()), (130, 1), "{}", seen.err());
-    assert!(seen.err().starts_with('{'), "{}", seen.err());
+    its.cancel(run, CancelSignal::Interrupt).await.unwrap();
+    // They waited for as long, and more.
+    for child in [silent, runner] {
+        let seen = ended(child).await;
+        assert_eq!((seen.code(), seen.err().lines().count()), (130, 1), "{}", seen.err());
+        assert!(seen.err().starts_with('{'), "{}", seen.err());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

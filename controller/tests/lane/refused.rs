@@ -380,6 +380,7 @@ fn flags_that_a_command_cannot_follow_are_in_no_help_of_it_and_refused() {
         }
     }
     assert!(!desk.path("new").exists());
+    assert!(desk.run("laneyard", "serve --help").out().contains("token of a controller without an identity"));
 }
 
 #[test]
