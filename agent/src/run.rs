@@ -282,8 +282,12 @@ async fn serve(
     let mut terminate = signal(SignalKind::terminate())?;
     let (sweeper, stop) = (Arc::clone(&worker), shutdown.clone());
     let sweeping = tokio::spawn(async move {
-        let rest = (sweeper.retain_until(rules, stop.clone()), sweeper.let_go_until(stop.clone()));
-        tokio::join!(sweeper.sweep_until(stop.clone()), rest.0, rest.1);
+        tokio::join!(
+            sweeper.sweep_until(stop.clone()),
+            sweeper.retain_until(rules, stop.clone()),
+            sweeper.let_go_until(stop.clone()),
+            sweeper.deliver_late_until(stop.clone()),
+        );
     });
     let link = link::run(transport, Arc::new(LocalRunner(worker)), name.clone(), shutdown.clone());
     tokio::pin!(link);

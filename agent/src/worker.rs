@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::assignment::Assignment;
 use crate::attempt::directory::{Accepted, AttemptDir, DirectoryError, RELEASED, StateDir};
+use crate::attempt::late::Late;
 use crate::attempt::{self, Deps, kept};
 use crate::container::discover::DiscoverError;
 use crate::container::{Engine, EngineError};
@@ -33,6 +34,9 @@ const SWEEP_EVERY: Duration = Duration::from_secs(300);
 /// How often the controller is asked which kept worktrees may go.
 const LET_GO_EVERY: Duration = Duration::from_secs(10);
 
+/// How often it is looked for results that the controller should have.
+const DELIVER_EVERY: Duration = Duration::from_secs(5);
+
 /// One worker process (or the worker side of an embedded command).
 #[derive(Debug)]
 pub struct Worker {
@@ -40,6 +44,8 @@ pub struct Worker {
     facts: WorkerFacts,
     held: Mutex<BTreeMap<AttemptId, HeldAttempt>>,
     tasks: TaskTracker,
+    /// Results that stayed here.
+    late: Late,
 }
 
 #[derive(Debug)]
@@ -54,7 +60,13 @@ impl Worker {
     /// A worker over a state directory. Nothing is started or looked for yet.
     #[must_use]
     pub fn new(deps: Deps, facts: WorkerFacts) -> Arc<Self> {
-        Arc::new(Self { deps: Arc::new(deps), facts, held: Mutex::default(), tasks: TaskTracker::new() })
+        Arc::new(Self {
+            deps: Arc::new(deps),
+            facts,
+            held: Mutex::default(),
+            tasks: TaskTracker::new(),
+            late: Late::default(),
+        })
     }
 
     /// The state directory.
@@ -134,24 +146,31 @@ impl Worker {
     pub async fn let_go_until(&self, shutdown: CancellationToken) {
         let Some(supply) = &self.deps.supply else { return };
         let mut ticks = tokio::time::interval(LET_GO_EVERY);
+        let mut connected = true;
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 _ = ticks.tick() => {}
             }
-            let attempts = match kept::list(&self.deps.state) {
-                Ok(kept) => kept.into_iter().map(|kept| kept.attempt).collect::<Vec<_>>(),
+            let kept = match kept::list(&self.deps.state) {
+                Ok(kept) => kept,
                 Err(error) => {
                     tracing::warn!(%error, "kept worktrees could not be listed");
                     continue;
                 }
             };
-            if attempts.is_empty() {
+            if kept.is_empty() {
                 continue;
             }
+            let waiting = self.late.waiting(&kept);
+            let attempts = kept.into_iter().map(|kept| kept.attempt).collect();
             let path = paths::worker_part(&self.deps.worker, "kept");
-            let Ok(call) = Call::post(&path, &Kept { attempts }) else { continue };
-            match supply.transport.json::<Let>(call).await {
+            let Ok(call) = Call::post(&path, &Kept { attempts, waiting }) else { continue };
+            let answer = supply.transport.json::<Let>(call).await;
+            if !std::mem::replace(&mut connected, answer.is_ok()) && connected {
+                self.late.reconnected();
+            }
+            match answer {
                 Ok(answer) => answer.release.into_iter().for_each(|attempt| {
                     if let Err(error) = kept::release(&self.deps.state, &supply.cache, attempt) {
                         tracing::warn!(%attempt, %error, "a worktree that was let go could not be removed");
@@ -159,6 +178,25 @@ impl Worker {
                 }),
                 Err(error) => tracing::debug!(%error, "the controller was not asked which worktrees may go"),
             }
+        }
+    }
+
+    /// Offers, now and again, the results that the controller did not take when their attempts ended.
+    pub async fn deliver_late_until(&self, shutdown: CancellationToken) {
+        if self.deps.supply.is_none() {
+            return;
+        }
+        let mut ticks = tokio::time::interval(DELIVER_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let delivering = async {
+            loop {
+                ticks.tick().await;
+                self.late.deliver(&self.deps).await;
+            }
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = delivering => {}
         }
     }
 

@@ -10,16 +10,16 @@ use super::Deps;
 use super::journal::Entry;
 use super::outcome::Judged;
 use super::record::Record;
-use super::snapshot::{open, worktree_of};
+use super::snapshot::{Supply, open, worktree_of};
 use super::stop::describe;
 use super::transfer::told;
 use crate::assignment::Assignment;
 use crate::event::Phase;
-use crate::ids::Generation;
-use crate::shuttle::{Route, Shuttle, ShuttleError};
+use crate::ids::{AttemptId, Generation, WorkerId};
+use crate::shuttle::{Route, Shuttle, ShuttleError, Tell};
 use crate::snapshot::result::{Finding, ResultTree, collect};
 use crate::snapshot::transfer::Parcel;
-use crate::snapshot::{History, Oid, SnapshotError};
+use crate::snapshot::{History, Lease, Oid, Snapshot, SnapshotError};
 use crate::transport::Call;
 use crate::wire::snapshot::{KeepResult, ResultView, SnapshotRef};
 
@@ -141,7 +141,7 @@ pub(super) async fn bring_home(
 }
 
 async fn take(deps: &Deps, record: &mut Record, wanted: &SnapshotRef) -> Result<Collected, String> {
-    let opened = open(deps, record, wanted).await.map_err(|error| describe(&error))?;
+    let opened = open(deps, record.dir(), wanted).await.map_err(|error| describe(&error))?;
     let (lease, snapshot) = opened.ok_or("this process cannot reach the worker's cache of snapshots")?;
     let result = collect(&lease, &worktree_of(record.dir()), &snapshot).await.map_err(|error| describe(&error))?;
     let collected = Collected::of(&result);
@@ -160,14 +160,26 @@ async fn send(
     let damaged = |detail: &str| SnapshotError::Damaged { what: "the worker's cache", detail: detail.to_owned() };
     let supply = deps.supply.as_ref().ok_or_else(|| damaged("this process has no way to the controller"))?;
     let (lease, snapshot) =
-        open(deps, record, wanted).await?.ok_or_else(|| damaged("the attempt's snapshot is not there"))?;
+        open(deps, record.dir(), wanted).await?.ok_or_else(|| damaged("the attempt's snapshot is not there"))?;
     let result = ResultTree::load(&lease, &snapshot, tree).await?;
-    let route = Route::of_worker(&deps.worker, "result", assignment.attempt, generation);
+    let (under, tree) = ((assignment.attempt, generation), (&lease, &snapshot, &result));
+    let sending = |tell| carry(supply, &deps.worker, under, tree, patience, tell);
+    told(record, Phase::Settling, "sending the result", sending).await
+}
+
+/// Sends a result and has the controller keep it.
+pub(super) async fn carry(
+    supply: &Supply,
+    worker: &WorkerId,
+    (attempt, generation): (AttemptId, Generation),
+    (lease, snapshot, result): (&Lease, &Snapshot, &ResultTree),
+    patience: Duration,
+    tell: Tell,
+) -> Result<(), ShuttleError> {
+    let route = Route::of_worker(worker, "result", attempt, generation);
     let shuttle = Shuttle { transport: supply.transport.clone(), route, patience };
-    let parcel = Parcel::result(&snapshot, &result);
-    let sending = |tell| async move { shuttle.send(&lease, &parcel, History::Full, &tell).await.map(|_| shuttle) };
-    let shuttle = told(record, Phase::Settling, "sending the result", sending).await?;
-    let keep = KeepResult { result: tree.clone() };
+    shuttle.send(lease, &Parcel::result(snapshot, result), History::Full, &tell).await?;
+    let keep = KeepResult { result: result.id.clone() };
     shuttle.insist::<ResultView>(|| Call::post(&shuttle.route.at("keep", ""), &keep)).await?;
     Ok(())
 }

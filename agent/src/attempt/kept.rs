@@ -65,6 +65,14 @@ pub(super) fn keep(dir: &Path, result_kept: bool) -> io::Result<()> {
     std::fs::write(dir.join(KEPT), if result_kept { "controller" } else { "worker" })
 }
 
+/// The controller has the result of the worktree in `dir` after all; it stays for people all the same.
+pub(super) fn brought(dir: &Path) -> io::Result<()> {
+    let path = dir.join(KEPT);
+    let since = path.metadata()?.modified()?;
+    keep(dir, true)?;
+    std::fs::File::options().write(true).open(&path)?.set_modified(since)
+}
+
 /// Removes the worktree in `dir`.
 pub(super) fn remove(dir: &Path, cache: Option<&Cache>, attempt: AttemptId) -> io::Result<()> {
     if let Some(cache) = cache {

@@ -12,6 +12,7 @@ pub mod outcome; // what the attempt came to
 pub mod bring_home; // a writer's result
 mod course; // from the first check to the result
 pub mod kept; // worktrees that outlive their attempts
+pub(crate) mod late; // results that the controller does not have yet
 mod ending; // cancel and deadline
 mod login; // the instance's stored login
 pub mod fault; // named points at which tests kill the process

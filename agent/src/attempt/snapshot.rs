@@ -75,10 +75,10 @@ pub(super) fn parts(dir: &Path) -> [PathBuf; 4] {
 /// The cache's project of a snapshot that was fetched, and its record.
 pub(super) async fn open(
     deps: &Deps,
-    record: &Record,
+    dir: &AttemptDir,
     wanted: &SnapshotRef,
 ) -> Result<Option<(Lease, Snapshot)>, SnapshotError> {
-    let (Some(supply), Some(note)) = (&deps.supply, Note::read(record.dir().path())) else { return Ok(None) };
+    let (Some(supply), Some(note)) = (&deps.supply, Note::read(dir.path())) else { return Ok(None) };
     let lease = supply.cache.lease(&note.project, wanted.format)?;
     let snapshot = Snapshot::load(&lease, &wanted.id).await?;
     Ok(Some((lease, snapshot)))
@@ -109,7 +109,7 @@ pub(super) async fn plan(
     }
     let gone =
         || SiteError::Other { message: "the attempt's snapshot is not in this worker's cache".to_owned(), code: None };
-    let (lease, snapshot) = open(deps, record, wanted).await.map_err(|error| other(&error))?.ok_or_else(gone)?;
+    let (lease, snapshot) = open(deps, record.dir(), wanted).await.map_err(|error| other(&error))?.ok_or_else(gone)?;
     let place = Elsewhere { source: &record.dir().file(WORKTREE), objects: &lease.objects(), root: &root, cwd: &cwd };
     let plan = worktree::plan_elsewhere(&place, assignment.mode).map_err(|error| other(&error))?;
     let fetched = Note::read(record.dir().path()).map_or(0, |note| note.fetched);

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::AttemptId;
+use crate::ids::{AttemptId, WorkerId};
 use crate::snapshot::transfer::Ticket;
 use crate::snapshot::{ObjectFormat, Oid, ProjectId};
 
@@ -64,6 +64,41 @@ pub struct ResultView {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Kept {
     pub attempts: Vec<AttemptId>,
+    /// Those whose results the controller does not have although the worker offered them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<Waiting>,
+}
+
+/// A result that is on its worker only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Waiting {
+    pub attempt: AttemptId,
+    /// Its worktree there.
+    pub path: String,
+    #[serde(with = "time::serde::rfc3339")]
+    pub since: time::OffsetDateTime,
+    /// What the last try came to, for people.
+    pub reason: String,
+    /// The controller itself said no; otherwise the worker did not get through.
+    pub refused: bool,
+}
+
+/// Where a result is that the controller does not have: `GET /v1/attempts/{id}/result/waiting`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitingView {
+    pub attempt: AttemptId,
+    pub worker: WorkerId,
+    /// The worker is there, and offers the result again by itself.
+    pub connected: bool,
+    /// As in [`Waiting`]; absent when the worker did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    #[serde(with = "time::serde::rfc3339")]
+    pub since: time::OffsetDateTime,
+    pub reason: String,
+    pub refused: bool,
 }
 
 /// Answer to [`Kept`]: those that somebody released.

@@ -8,9 +8,12 @@ use std::process::ExitCode;
 use agent::config::Config;
 use agent::ids::AttemptId;
 use agent::snapshot::result::{Change, DirectoryChange, Entry, FileMode, Finding, Outcome, export};
-use agent::wire::snapshot::ResultView;
+use agent::transport::CallError;
+use agent::wire::error::code;
+use agent::wire::snapshot::{ResultView, WaitingView};
 use anyhow::Context as _;
 use serde_json::json;
+use time::format_description::well_known::Rfc3339;
 
 use super::connect;
 use super::output::{self, Talk};
@@ -103,14 +106,56 @@ impl Results {
 }
 
 async fn fetch(config: &Config, client: &Client, attempt: AttemptId) -> anyhow::Result<(ResultView, Brought)> {
-    let view = client.result(attempt).await?;
+    let view = match client.result(attempt).await {
+        Ok(view) => view,
+        Err(error) => match on_worker(client, attempt, &error).await {
+            Some(waiting) => anyhow::bail!("{}", words(&waiting)),
+            None => return Err(error.into()),
+        },
+    };
     let talk = Talk::new(false, false);
     let brought = bring(config, client, attempt, &view.snapshot, &view.result, talk).await?;
     Ok((view, brought))
 }
 
+/// Where the result is, when that is not at the controller; `error` is what the controller said of it.
+async fn on_worker(client: &Client, attempt: AttemptId, error: &CallError) -> Option<WaitingView> {
+    if !error.is(code::NO_RESULT) {
+        return None;
+    }
+    client.result_waiting(attempt).await.ok()
+}
+
+fn words(waiting: &WaitingView) -> String {
+    let WaitingView { attempt, worker, connected, path, since, reason, refused } = waiting;
+    let path = path.as_ref().map_or_else(String::new, |path| format!(", `{path}` there,"));
+    let since = since.replace_nanosecond(0).unwrap_or(*since).format(&Rfc3339).unwrap_or_default();
+    let why = if *refused { "the controller did not take it" } else { "it did not get through" };
+    let then = match (connected, refused) {
+        (false, _) => "the worker is not connected, and offers it again when it is back",
+        (true, true) => "the worker asks again at least every hour",
+        (true, false) => "the worker offers it again by itself",
+    };
+    format!(
+        "what attempt {attempt} left is still on worker {worker}{path} since {since}: {why}: {reason}; {then}, and `laneyard \
+         result apply {attempt}` works once it has come"
+    )
+}
+
 impl Show {
     async fn run(self, config: &Config, client: &Client) -> anyhow::Result<ExitCode> {
+        if let Err(error) = client.result(self.attempt).await
+            && let Some(waiting) = on_worker(client, self.attempt, &error).await
+        {
+            if self.json {
+                let mut value = json!(waiting);
+                value["keptBy"] = json!("worker");
+                output::data(&value.to_string());
+            } else {
+                output::line(&words(&waiting));
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
         let (view, brought) = fetch(config, client, self.attempt).await?;
         let result = &brought.result;
         let changes = changes(&brought);

@@ -11,7 +11,7 @@ use agent::wire::attempt::{AttemptView, Cancel, CancelSignal, Deliver, Health, P
 use agent::wire::error::code;
 use agent::wire::paths;
 use agent::wire::retention::{Collect, Collected};
-use agent::wire::snapshot::ResultView;
+use agent::wire::snapshot::{ResultView, WaitingView};
 use agent::wire::worker::{Removal, WorkerView};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -51,6 +51,14 @@ impl Client {
     /// See [`CallError`]; code `no-result`.
     pub async fn result(&self, id: AttemptId) -> Result<ResultView, CallError> {
         self.transport.json(Call::get(&paths::attempt_part(id, "result"))).await
+    }
+
+    /// Where a result is that the controller does not have.
+    ///
+    /// # Errors
+    /// See [`CallError`]; code `no-result` when none is anywhere, `no-such-route` from an older controller.
+    pub async fn result_waiting(&self, id: AttemptId) -> Result<WaitingView, CallError> {
+        self.transport.json(Call::get(&paths::attempt_part(id, "result/waiting"))).await
     }
 
     /// Says that a result was taken or is let go: what is kept of it may be removed.

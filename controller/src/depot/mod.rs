@@ -5,6 +5,7 @@
 
 mod making; // packs that are being made
 mod results; // which attempt left which result
+mod waiting; // results that workers could not bring
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,16 +13,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::ids::AttemptId;
+use agent::ids::WorkerId;
 use agent::snapshot::result::ResultTree;
 use agent::snapshot::transfer::{self, Have, Offer, Packing, Parcel, Ticket};
 use agent::snapshot::{Cache, History, Lease, ObjectFormat, Oid, ProjectId, Snapshot, SnapshotError, pending};
-use agent::wire::snapshot::{Announce, Arrived, SnapshotRef};
+use agent::wire::snapshot::{Announce, Arrived, SnapshotRef, Waiting};
 use agent::worktree::git::Git;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncSeekExt as _};
 
 use self::making::{Making, What};
 pub use self::results::Left;
 use self::results::Results;
+use self::waiting::Told;
 
 /// An attempt that is not known yet may still be on its way for so long after its snapshot was pinned.
 const ON_ITS_WAY: Duration = Duration::from_secs(3600);
@@ -48,6 +51,7 @@ pub struct Depot {
     results: Results,
     limits: Limits,
     making: Making,
+    told: Told,
     sweeping: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -85,7 +89,7 @@ impl Depot {
     pub fn open(dir: &Path, limits: Limits) -> Result<Self, DepotError> {
         let cache = Cache::open(&dir.join("objects"), limits.cache, &Git::new())?;
         let results = Results::open(&dir.join("results"))?;
-        Ok(Self { cache, results, limits, making: Making::default(), sweeping: Arc::default() })
+        Ok(Self { cache, results, limits, making: Making::default(), told: Told::default(), sweeping: Arc::default() })
     }
 
     async fn lease(&self, submitter: &str, project: &ProjectId, format: ObjectFormat) -> Result<Lease, DepotError> {
@@ -247,7 +251,9 @@ impl Depot {
         let taken = load(&lease, snapshot).await?;
         ResultTree::load(&lease, &taken, result).await?;
         lease.pin(&attempt.to_string())?;
-        self.results.keep(attempt, submitter, snapshot, result)
+        self.results.keep(attempt, submitter, snapshot, result)?;
+        self.told.came(attempt);
+        Ok(())
     }
 
     /// What an attempt left.
@@ -256,6 +262,17 @@ impl Depot {
     /// It left nothing here.
     pub fn left(&self, attempt: AttemptId) -> Result<Left, DepotError> {
         self.results.look(attempt)?.ok_or(DepotError::NoResult { attempt })
+    }
+
+    /// A worker says which results it could not bring: all of them.
+    pub fn told_waiting(&self, worker: &WorkerId, waiting: Vec<Waiting>) {
+        self.told.hear(worker, waiting);
+    }
+
+    /// What the worker said of a result that it could not bring.
+    #[must_use]
+    pub fn waiting(&self, attempt: AttemptId) -> Option<Waiting> {
+        self.told.look(attempt)
     }
 
     /// Every result that is here, oldest first.

@@ -206,10 +206,18 @@ pub(super) async fn receipt(
     Id(id): Id<AttemptId>,
 ) -> Result<Json<Value>, ApiError> {
     own(&app, &principal, id).await?;
-    let end = end(&app, id).await?;
+    Ok(Json(receipt_of(&app, id).await?))
+}
+
+/// The receipt, as the worker wrote it.
+///
+/// # Errors
+/// The attempt has not ended, or its receipt is gone.
+pub(super) async fn receipt_of(app: &App, id: AttemptId) -> Result<Value, ApiError> {
+    let end = end(app, id).await?;
     let last = app.store.events(id, end.last_seq.saturating_sub(1), 1).await?.pop();
     match last.map(|event| event.body) {
-        Some(EventBody::Terminal { receipt, .. }) => Ok(Json(receipt)),
+        Some(EventBody::Terminal { receipt, .. }) => Ok(receipt),
         _ => Err(ApiError::new(
             StatusCode::GONE,
             "not-kept",

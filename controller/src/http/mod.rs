@@ -75,6 +75,7 @@ pub fn router(app: App, auth: Auth) -> Router {
         .add(SUBMIT, "/v1/attempts/{id}/result/offer", get(results::offered))
         .add(SUBMIT, "/v1/attempts/{id}/result/pack", post(results::pack).get(results::download))
         .add(SUBMIT, "/v1/attempts/{id}/result/packing", get(results::packing))
+        .add(SUBMIT, "/v1/attempts/{id}/result/waiting", get(results::waiting))
         .add(SUBMIT, "/v1/attempts/{id}/result/review", post(results::review))
         .add(SUBMIT, "/v1/snapshots/offer", post(snapshots::offer))
         .add(SUBMIT, "/v1/snapshots/upload", post(snapshots::announce))

@@ -2,19 +2,23 @@
 
 use agent::ids::{AttemptId, WorkerId};
 use agent::snapshot::transfer::{Have, Offer, Packing, Ticket};
-use agent::wire::snapshot::{Announce, Arrived, KeepResult, Kept, Let, ResultView};
+use agent::wire::error::code;
+use agent::wire::snapshot::{Announce, Arrived, KeepResult, Kept, Let, ResultView, Waiting, WaitingView};
+use agent::wire::worker::WorkerState;
 use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
 
 use super::App;
+use super::attempts::receipt_of;
 use super::auth::Principal;
 use super::error::ApiError;
 use super::own::own;
 use super::request::{Body, Id, Params};
 use super::snapshots::{Incoming, Of, Piece, announced, bytes, depot, held, sweep, uploaded};
-use crate::depot::{Goods, Left};
+use crate::core::attempt::State as Phase;
+use crate::depot::{DepotError, Goods, Left};
 
 /// Objects of an attempt's result are named by its own project only.
 fn same_project(project: &agent::snapshot::ProjectId, of: &agent::snapshot::ProjectId) -> Result<(), ApiError> {
@@ -67,19 +71,59 @@ pub(super) async fn keep(
     Ok(Json(depot.left(of.attempt)?.into()))
 }
 
-/// Which of the worktrees that a worker still has may go.
+/// Which of the worktrees that a worker still has may go. The worker says by the same why results are still there.
 pub(super) async fn kept(
     State(app): State<App>,
     Id(worker): Id<WorkerId>,
-    Body(Kept { attempts }): Body<Kept>,
+    Body(Kept { attempts, waiting }): Body<Kept>,
 ) -> Result<Json<Let>, ApiError> {
     let depot = depot(&app)?;
     let reviewed: Vec<AttemptId> = attempts.into_iter().filter(|attempt| depot.is_reviewed(*attempt)).collect();
-    let release = app.supervisor.ask(move |world, _, _| {
+    let name = worker.clone();
+    let theirs = app.supervisor.ask(move |world, _, _| {
         let theirs = |id: &AttemptId| world.core.attempt(*id).is_some_and(|known| known.worker() == Some(&worker));
-        reviewed.into_iter().filter(theirs).collect()
+        let waiting: Vec<Waiting> = waiting.into_iter().filter(|waiting| theirs(&waiting.attempt)).collect();
+        (reviewed.into_iter().filter(theirs).collect(), waiting)
     });
-    Ok(Json(Let { release: release.await? }))
+    let (release, waiting) = theirs.await?;
+    depot.told_waiting(&name, waiting);
+    Ok(Json(Let { release }))
+}
+
+/// Where a result is that is not here: as its worker said lately, else as the receipt says.
+pub(super) async fn waiting(
+    State(app): State<App>,
+    Extension(principal): Extension<Principal>,
+    Id(id): Id<AttemptId>,
+) -> Result<Json<WaitingView>, ApiError> {
+    own(&app, &principal, id).await?;
+    let depot = depot(&app)?;
+    let none = || ApiError::from(DepotError::NoResult { attempt: id });
+    if depot.left(id).is_ok() {
+        let message = format!("nothing of attempt {id} waits on its worker: the result is here");
+        return Err(ApiError::new(StatusCode::NOT_FOUND, code::NO_RESULT, message));
+    }
+    if depot.is_reviewed(id) {
+        return Err(none().hint("somebody has let it go"));
+    }
+    let seen = app.supervisor.ask(move |world, _, _| {
+        let attempt = world.core.attempt(id).filter(|attempt| matches!(attempt.state, Phase::Ended { .. }))?;
+        let worker = attempt.worker()?;
+        let view = world.core.worker_view(worker);
+        let connected = view.is_some_and(|view| view.state != WorkerState::Unreachable);
+        Some((worker.clone(), connected, attempt.ended_at?))
+    });
+    let (worker, connected, since) = seen.await?.ok_or_else(none)?;
+    if let Some(Waiting { attempt, path, since, reason, refused }) = depot.waiting(id) {
+        return Ok(Json(WaitingView { attempt, worker, connected, path: Some(path), since, reason, refused }));
+    }
+    let result = receipt_of(&app, id).await?["result"].take();
+    if result["keptBy"] != "worker" {
+        return Err(none());
+    }
+    let path = result["worktree"]["path"].as_str().map(str::to_owned);
+    let reason = result["reason"].as_str().unwrap_or("the receipt does not say why").to_owned();
+    Ok(Json(WaitingView { attempt: id, worker, connected, path, since, reason, refused: false }))
 }
 
 async fn left(app: &App, principal: &Principal, id: AttemptId) -> Result<Left, ApiError> {

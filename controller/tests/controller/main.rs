@@ -12,6 +12,7 @@ mod embedded;
 mod fixture;
 mod identity;
 mod joining;
+mod late; // results that stayed on their worker
 mod lifetimes;
 mod lost;
 mod mangled; // a line that doubles, reorders and replays

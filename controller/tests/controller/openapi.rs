@@ -8,7 +8,7 @@ use agent::snapshot::{History, Place, materialize};
 use agent::transport::{Call, Transport};
 use agent::wire::attempt::Submit;
 use agent::wire::paths;
-use agent::wire::snapshot::{Announce, KeepResult, Kept};
+use agent::wire::snapshot::{Announce, KeepResult, Kept, Waiting, WaitingView};
 use http::Request;
 use serde_json::Value;
 
@@ -231,6 +231,28 @@ async fn real_answers_about_snapshots_and_results_are_what_the_served_document_s
     let offer = transfer::offer(&taken.lease, &parcel).await.unwrap();
     let (route, path) = at("result/offer");
     api.ask("POST", &route, &path, json_of(&offer)).await;
+    let waiting = Waiting {
+        attempt: id,
+        path: "/there".to_owned(),
+        since: time::OffsetDateTime::UNIX_EPOCH,
+        reason: "too large".to_owned(),
+        refused: true,
+    };
+    let kept = json_of(&Kept { attempts: vec![id], waiting: vec![waiting] });
+    api.ask("POST", "/v1/workers/{id}/kept", "/v1/workers/w1/kept", kept).await;
+    let (route, path) = ("/v1/attempts/{id}/result/waiting", format!("/v1/attempts/{id}/result/waiting"));
+    assert_eq!(api.ask("GET", route, &path, None).await["code"], "no-result", "it has not ended");
+    let view = WaitingView {
+        attempt: id,
+        worker: "w1".parse().unwrap(),
+        connected: true,
+        path: Some("/there".to_owned()),
+        since: time::OffsetDateTime::UNIX_EPOCH,
+        reason: "too large".to_owned(),
+        refused: true,
+    };
+    let schema = serde_json::json!({"$ref": "#/components/schemas/WaitingView"});
+    check(&api.document, &schema, &serde_json::to_value(view).unwrap(), "waiting").unwrap();
     let (route, path) = at("result/keep");
     let keep = KeepResult { result: result.id.clone() };
     assert_eq!(api.ask("POST", &route, &path, json_of(&keep)).await["code"], "bad-objects", "it is not there yet");
@@ -246,7 +268,7 @@ async fn real_answers_about_snapshots_and_results_are_what_the_served_document_s
     api.ask("POST", "/v1/attempts/{id}/result/pack", &format!("{one}/pack"), json_of(&Have::default())).await;
     let packing = api.ask("GET", "/v1/attempts/{id}/result/packing", &format!("{one}/packing"), None).await;
     assert_eq!(packing, Value::Null);
-    let kept = Kept { attempts: vec![id] };
+    let kept = Kept { attempts: vec![id], waiting: Vec::new() };
     let asked = "/v1/workers/w1/kept";
     let none = api.ask("POST", "/v1/workers/{id}/kept", asked, json_of(&kept)).await;
     assert_eq!(none["release"], serde_json::json!([]));

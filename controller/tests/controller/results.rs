@@ -12,7 +12,7 @@ use crate::scripted::Scripted;
 use crate::support::{Served, quick, soon, until_state};
 use crate::writer::wrote;
 
-fn git(dir: &Path, words: &[&str]) -> String {
+pub(crate) fn git(dir: &Path, words: &[&str]) -> String {
     let mut command = Command::new("git");
     command.args(["-c", "user.name=t", "-c", "user.email=t@example.com"]).args(words).current_dir(dir);
     let output = command.env("GIT_CONFIG_GLOBAL", "/dev/null").output().unwrap();

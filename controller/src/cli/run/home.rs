@@ -179,17 +179,24 @@ pub async fn settle(
         }
         return Ok(ended);
     }
+    let tree = match tree {
+        Some(tree) if ended.receipt["result"]["keptBy"] == "controller" => Some(tree),
+        // It may have come since the worker wrote that.
+        _ => match client.result(attempt).await {
+            Ok(view) => Some(view.result),
+            Err(error) if is_not_for_us(&error) => return Err(Shut { attempt, reason: chain(&error) }),
+            Err(_) => None,
+        },
+    };
     let settled = match &tree {
-        Some(tree) if ended.receipt["result"]["keptBy"] == "controller" => {
-            match attempt_to(config, client, attempt, worktree, tree, talk).await {
-                Ok(settled) => settled,
-                Err(error) if error.is_of_credential() => return Err(Shut { attempt, reason: chain(&error) }),
-                Err(error) => Settled::Failed { reason: chain(&error) },
-            }
-        }
+        Some(tree) => match attempt_to(config, client, attempt, worktree, tree, talk).await {
+            Ok(settled) => settled,
+            Err(error) if error.is_of_credential() => return Err(Shut { attempt, reason: chain(&error) }),
+            Err(error) => Settled::Failed { reason: chain(&error) },
+        },
         _ => {
             let reason = ended.receipt["result"]["reason"].as_str().unwrap_or("the worker sent no result");
-            Settled::Failed { reason: format!("it is still on the worker: {reason}") }
+            Settled::Failed { reason: format!("they are still on the worker, which offers them again: {reason}") }
         }
     };
     let hint = format!(
