@@ -151,6 +151,7 @@ impl Worker {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 _ = ticks.tick() => {}
+                () = self.late.news() => {}
             }
             let kept = match kept::list(&self.deps.state) {
                 Ok(kept) => kept,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use time::OffsetDateTime;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Deps;
@@ -71,6 +72,7 @@ struct Try {
 #[derive(Debug, Default)]
 pub(crate) struct Late {
     tries: Mutex<BTreeMap<AttemptId, Try>>,
+    news: Notify,
 }
 
 impl Late {
@@ -105,6 +107,7 @@ impl Late {
         let before = tries.get(&attempt);
         if before.is_none_or(|before| before.reason != reason) {
             tracing::warn!(%attempt, reason, "the result stays on this worker, and is offered again");
+            self.news.notify_one();
         }
         let pause = match before {
             _ if error.is_lasting() => REFUSED,
@@ -112,6 +115,11 @@ impl Late {
             None => PAUSES.0,
         };
         tries.insert(attempt, Try { next: Instant::now() + pause, pause, reason, refused });
+    }
+
+    /// There is something new to tell the controller.
+    pub(crate) async fn news(&self) {
+        self.news.notified().await;
     }
 
     /// The controller answers again: what only did not get through is tried at once.

@@ -6,6 +6,7 @@ mod world; // repositories, two stores, and the way between them
 
 mod apply; // results onto the user's files
 mod crash; // killed in the middle
+mod drawn; // any tree
 mod left;
 mod shape; // what is in a snapshot
 mod travel; // there and back

@@ -16,6 +16,8 @@ use agent::worktree::git::Git;
 use controller::depot::{Depot, DepotError, Limits};
 use http::{Method, StatusCode};
 
+use crate::desk::Desk;
+use crate::room::LANE;
 use crate::scripted::Scripted;
 use crate::support::{Served, assignment, quick, soon};
 
@@ -245,4 +247,41 @@ async fn an_id_submitted_again_with_another_snapshot_is_a_conflict_and_the_first
         Route::of_worker(&"w1".parse().unwrap(), "snapshot", submit.assignment.attempt, agent::ids::Generation(1));
     let shuttle = Shuttle { transport: served.transport(), route, patience: Duration::from_secs(15) };
     assert!(soon(shuttle.offered()).await.unwrap().want.contains(&submit.assignment.snapshot.unwrap().id));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_whose_files_never_stop_changing_says_so_before_it_gives_up_and_keeps_nothing() {
+    use std::io::Write as _;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::start(dir.path(), "127.0.0.1:0", quick());
+    let desk = Desk::at(&served);
+    let busy = desk.path("repo/busy file");
+    std::fs::write(&busy, vec![7; 8 << 20]).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    let writer = std::thread::spawn(move || {
+        let mut file = std::fs::File::options().append(true).open(busy).unwrap();
+        while !stopped.load(Ordering::Relaxed) {
+            file.write_all(b"x").unwrap();
+            std::thread::yield_now();
+        }
+    });
+    let words: Vec<&str> = std::iter::once("run").chain(LANE.split_whitespace()).chain(["--verbose"]).collect();
+    let seen = desk.run(&words).await;
+    stop.store(true, Ordering::Relaxed);
+    writer.join().unwrap();
+    assert_eq!(seen.code(), 64, "{}", seen.err());
+    let again = "files change while they are read: `busy file`; trying again\n";
+    assert_eq!(seen.err().matches(again).count(), 2, "{}", seen.err());
+    assert!(seen.err().contains("files changed while they were read"), "{}", seen.err());
+    let store = std::fs::read_dir(desk.path("state/snapshots")).unwrap().map(|entry| entry.unwrap().path());
+    let project = store.into_iter().find(|path| path.is_dir()).unwrap();
+    assert_eq!(std::fs::read_dir(project.join("tmp")).unwrap().count(), 0);
+    let objects =
+        std::fs::read_dir(project.join("repository.git/objects")).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut objects: Vec<_> = objects.collect();
+    objects.sort();
+    assert_eq!(objects, ["info", "pack"], "no object");
 }
