@@ -172,6 +172,7 @@ impl Show {
                 "root": view.snapshot.root,
                 "snapshot": view.snapshot.id,
                 "result": view.result,
+                "keptBy": "controller",
                 "reviewed": view.reviewed,
                 "changes": changes,
                 "findings": findings,

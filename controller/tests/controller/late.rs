@@ -152,7 +152,7 @@ async fn a_result_that_stayed_on_its_worker_is_shown_there_and_comes_later() {
         let (worker, stop) = (worker.clone(), stop.clone());
         async move { worker.deliver_late_until(stop).await }
     });
-    let value = lane.until_shown(|value| value["keptBy"].is_null()).await;
+    let value = lane.until_shown(|value| value["keptBy"] == "controller").await;
     assert_eq!(value["changes"], json!([{"path": "file", "change": "changed"}]), "{value}");
     stop.cancel();
     soon(delivering).await.unwrap();
