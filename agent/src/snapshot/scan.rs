@@ -432,7 +432,8 @@ pub(super) async fn not_ignored(
     if candidates.is_empty() {
         return Ok(candidates);
     }
-    let asked = |path: &TreePath| [path.as_bytes(), end].concat();
+    // Git would take a colon at the beginning for more than a letter, and here cannot be told not to.
+    let asked = |path: &TreePath| [b"./", path.as_bytes(), end].concat();
     let stdin: Vec<u8> = candidates.iter().flat_map(|path| [&asked(path)[..], b"\0"].concat()).collect();
     let args = ["check-ignore", "-z", "--stdin", "--no-index"];
     let output = repo.run(&args, &stdin).await?;

@@ -50,9 +50,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if let Err(error) = remove(&self.path) {
-            tracing::warn!(%error, path = %self.path.display(), "a private directory could not be removed");
-        }
+        told(&self.path, remove(&self.path));
     }
 }
 
@@ -82,14 +80,16 @@ pub(super) fn sweep(parent: &Path) {
                 _ => Ok(()),
             }
         };
-        match removed {
-            // Another sweep was faster.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => {
-                tracing::warn!(%error, path = %path.display(), "what a killed process left could not be removed")
-            }
-            Ok(()) => {}
-        }
+        told(&path, removed);
+    }
+}
+
+fn told(path: &Path, removed: std::io::Result<()>) {
+    match removed {
+        // A sweep was faster.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => tracing::warn!(%error, path = %path.display(), "a private directory of the store stays"),
+        Ok(()) => {}
     }
 }
 

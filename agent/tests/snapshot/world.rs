@@ -151,6 +151,7 @@ pub(crate) fn uglify(dir: &Path) {
     symlink(OsStr::from_bytes(b"\xff"), dir.join("odd-target")).unwrap();
     std::fs::create_dir_all(dir.join("hollow/inner")).unwrap();
     std::fs::create_dir_all(dir.join("src/hollow too")).unwrap();
+    std::fs::create_dir(dir.join(":(magic)hollow")).unwrap();
 }
 
 /// What is on disk below `dir`, without Git's directory at the top.
