@@ -1,5 +1,6 @@
 //! A controller, two workers and a client, each on a host of its own, set up as the manual says.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -29,6 +30,8 @@ pub struct Fleet {
     processes: Vec<(String, Child)>,
     lanes: u32,
     options: Options,
+    /// What the engine had before: networks and volumes.
+    pub(super) before: BTreeSet<String>,
 }
 
 /// What differs from test to test.
@@ -51,7 +54,8 @@ impl Fleet {
         world.repository();
         let network = Network::new(&["controller", WORKERS[0], WORKERS[1], "client"]);
         let (model, model_url) = network.model();
-        let mut fleet = Self { world, network, model, model_url, processes: Vec::new(), lanes: 0, options };
+        let before = networks_and_volumes(world.engine);
+        let mut fleet = Self { world, network, model, model_url, processes: Vec::new(), lanes: 0, options, before };
         let address = fleet.network.host("controller").address().to_string();
         let dir = fleet.controller_dir();
         fleet.said("controller", "laneyard", &["init", "--name", &address, "--dir", text(&dir)]);
@@ -203,6 +207,28 @@ impl Fleet {
         let (_, mut child) = self.processes.swap_remove(at);
         let _ = child.kill();
         let _ = child.wait();
+    }
+
+    /// Waits for the death of a program at its fault point.
+    ///
+    /// # Panics
+    /// It does not die, or otherwise.
+    #[track_caller]
+    pub fn until_killed(&mut self, name: &str) {
+        let at =
+            self.processes.iter().position(|(of, _)| of == name).unwrap_or_else(|| panic!("`{name}` does not run"));
+        let (_, mut child) = self.processes.swap_remove(at);
+        let status = until(&format!("{name} dies"), LIMIT, || child.try_wait().ok().flatten().ok_or(()));
+        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+        assert_eq!(signal, Some(9), "{name} died by itself: {}", self.logged(name));
+    }
+
+    /// Attempts that a client named: their submission was acknowledged.
+    #[must_use]
+    pub fn acknowledged(&self) -> Vec<String> {
+        let lanes = fs::read_dir(self.world.path("lanes")).into_iter().flatten().flatten();
+        let said = lanes.filter_map(|lane| fs::read_to_string(lane.path().join("stderr")).ok());
+        said.filter_map(|said| named(&said)).collect()
     }
 
     /// Starts what was killed.
@@ -361,8 +387,7 @@ impl Lane {
     pub fn attempt(&self) -> String {
         until("the client names its attempt", LIMIT, || {
             let said = self.stderr();
-            let id = said.lines().find_map(|line| line.strip_prefix("attempt ")?.split(';').next().map(str::to_owned));
-            id.ok_or(said)
+            named(&said).ok_or(said)
         })
     }
 
@@ -415,6 +440,12 @@ impl Lane {
         assert_eq!(fs::read_to_string(self.dir.join("out.md")).unwrap_or_default(), answer);
     }
 
+    /// Where its answer is.
+    #[must_use]
+    pub fn output(&self) -> PathBuf {
+        self.dir.join("out.md")
+    }
+
     /// The receipt's file; null if there is no whole one.
     #[must_use]
     pub fn receipt(&self) -> Value {
@@ -428,6 +459,17 @@ impl Drop for Lane {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The attempt that a client names.
+fn named(said: &str) -> Option<String> {
+    said.lines().find_map(|line| line.strip_prefix("attempt ")?.split(';').next().map(str::to_owned))
+}
+
+/// What an engine has beside containers and images.
+pub(super) fn networks_and_volumes(engine: Engine) -> BTreeSet<String> {
+    let networks = engine.networks().into_iter().map(|name| format!("network {name}"));
+    networks.chain(engine.volumes().into_iter().map(|name| format!("volume {name}"))).collect()
 }
 
 fn text(path: &Path) -> &str {

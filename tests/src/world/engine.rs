@@ -124,6 +124,19 @@ impl Engine {
         listed.iter().filter_map(|entry| entry["Name"].as_str().map(str::to_owned)).collect()
     }
 
+    /// Names of all volumes.
+    ///
+    /// # Panics
+    /// The engine does not answer as documented.
+    #[must_use]
+    pub fn volumes(self) -> Vec<String> {
+        let (status, text) = self.ask("GET", "/volumes").expect("the engine answers");
+        assert_eq!(status, 200, "{text}");
+        let listed: Value = serde_json::from_str(&text).expect("an object with volumes");
+        let volumes = listed["Volumes"].as_array().into_iter().flatten();
+        volumes.filter_map(|entry| entry["Name"].as_str().map(str::to_owned)).collect()
+    }
+
     /// Kills a container from outside, as a person might.
     pub fn kill(self, id: &str) {
         let _ = self.ask("POST", &format!("/containers/{id}/kill"));

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod faults; // killed at named points
 mod lines; // cut, slow, lossy
 mod machines; // a small disk, a wrong clock
 mod processes; // killed while cut off
