@@ -371,10 +371,11 @@ impl Runner for LocalRunner {
     }
 
     fn release(&self, attempt: AttemptId) {
-        // Said once the terminal event is durable elsewhere; what this process still removes, it goes on removing.
+        // Said once the terminal event is durable elsewhere; what this process still removes, it goes on removing. A power
+        // cut may take the marker: the attempt is then told once more.
         let marker = self.0.deps.state.attempt_path(attempt).join(RELEASED);
-        match std::fs::File::create(&marker).and_then(|file| file.sync_all()) {
-            Ok(()) => {
+        match std::fs::File::create(&marker) {
+            Ok(_) => {
                 self.0.lock().remove(&attempt);
             }
             Err(error) => tracing::warn!(%attempt, %error, "the release could not be noted; it will be asked again"),

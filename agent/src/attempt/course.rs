@@ -153,7 +153,7 @@ impl<'a> Attempt<'a> {
         let mut endings = self.endings.clone();
         let made = tokio::select! {
             biased;
-            made = site::open(self.deps, self.generation, self.assignment, self.record, hosts) => made,
+            made = site::open(self.deps, self.generation, self.assignment, self.record, &hosts) => made,
             why = endings.wait(), if !self.record_has_workload() => {
                 self.record.enter(Entry::Ending { why, role: None })?;
                 return Err(Stop::Ending { why, phase: BEFORE_PREFLIGHT });

@@ -394,8 +394,8 @@ impl AttemptDir {
         fs::read_to_string(self.path.join(name)).ok().filter(|text| !text.is_empty())
     }
 
-    /// Keeps a small text for a later driver of the attempt, whole or not at all. It is about a living container, so it
-    /// survives this process and not a power cut, which ends both.
+    /// Keeps a small text for a later driver of the attempt, whole or not at all. It survives this process, and a power cut
+    /// only with [`Self::sync`]: mostly it is about a living container, which ends with the power too.
     ///
     /// # Errors
     /// The device refuses; an older note of that name is untouched then.
@@ -406,6 +406,15 @@ impl AttemptDir {
         let mut fresh = tempfile::Builder::new().prefix(".new-").tempfile_in(&self.path)?;
         fresh.write_all(text.as_bytes())?;
         fresh.persist(self.path.join(name)).map(drop).map_err(|error| error.error)
+    }
+
+    /// Makes a file that was written as a note outlast a power cut.
+    ///
+    /// # Errors
+    /// It is not there, or the device refuses.
+    pub fn sync(&self, name: &str) -> io::Result<()> {
+        File::open(self.path.join(name))?.sync_all()?;
+        File::open(&self.path)?.sync_all()
     }
 
     /// Writes a file whole and durably (new file, sync, rename, sync of the directory), mode 0600.

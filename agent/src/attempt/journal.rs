@@ -1,4 +1,7 @@
-//! The attempt's journal: one durable line before each step, and the state as a fold over the lines.
+//! The attempt's journal: one line before each step, and the state as a fold over the lines.
+//!
+//! A line survives this process as soon as it is written. It is made to survive a power cut, which ends every container
+//! too, where something would be done twice or lost without it ([`Entry::outlasts_power_cut`]).
 //!
 //! Live code and replay share [`Standing::apply`]. A torn last line is cut; a damaged line before it stops the start.
 
@@ -64,7 +67,7 @@ pub enum Entry {
     Collected { collected: Box<Collected> },
     /// The controller has it, durably.
     ResultKept,
-    /// The receipt is durable.
+    /// The receipt is written.
     Terminal,
     /// The container, its network and its private files are gone.
     Removed,
@@ -145,6 +148,33 @@ impl Standing {
 }
 
 impl Entry {
+    /// True where the step must wait until the entry is on the disk. The others are durable with the next such entry; if a
+    /// power cut takes them before, what they announce is over, or is done again without harm.
+    const fn outlasts_power_cut(&self) -> bool {
+        match self {
+            // The assignment itself is durable, and no container exists yet.
+            Self::Accepted { .. } | Self::Preparing | Self::Adopted => false,
+            // The intent named the container: it is found by its label, and it does not run any more.
+            Self::ContainerCreated { .. } | Self::Preflight => false,
+            // What follows only reads until the result is known.
+            Self::Settling => false,
+            // The event that tells the end is made durable next, and carries the receipt.
+            Self::Terminal => false,
+            // What is gone is found to be gone.
+            Self::Removed => false,
+            Self::Fetching { .. }
+            | Self::Materializing
+            | Self::Materialized
+            | Self::ContainerIntent { .. }
+            | Self::StepIntent { .. }
+            | Self::PreflightRetry { .. }
+            | Self::Ending { .. }
+            | Self::Judged { .. }
+            | Self::Collected { .. }
+            | Self::ResultKept => true,
+        }
+    }
+
     /// Name of the entry, as the journal spells it; also the name of its fault points.
     #[must_use]
     pub const fn name(&self) -> &'static str {
@@ -241,7 +271,7 @@ impl Journal {
         &self.standing
     }
 
-    /// Appends an entry; it is on the disk when this returns.
+    /// Appends an entry. Where its step must not be taken twice, it is on the disk when this returns.
     ///
     /// # Errors
     /// The device refuses; the step that the entry announces must not be taken then.
@@ -250,7 +280,11 @@ impl Journal {
         let line = Line { seq: self.seq + 1, at: OffsetDateTime::now_utc(), entry };
         let mut text = serde_json::to_vec(&line).map_err(io::Error::other)?;
         text.push(b'\n');
-        if let Err(error) = self.file.write_all(&text).and_then(|()| self.file.sync_data()) {
+        let mut written = self.file.write_all(&text);
+        if line.entry.outlasts_power_cut() {
+            written = written.and_then(|()| self.file.sync_data());
+        }
+        if let Err(error) = written {
             self.file.set_len(self.end)?;
             self.file.seek(SeekFrom::Start(self.end))?;
             return Err(error);

@@ -23,6 +23,7 @@ mod reader; // the workload's output, parsed as it grows
 mod record; // journal and status events together
 pub mod snapshot; // a worktree of its own
 mod site; // making the container, its mounts and its proxy, or finding them again
+mod source; // the worker's engine
 mod step; // one step inside the container
 mod stop; // ends before the workload has a result
 mod sweep; // leftovers
@@ -35,7 +36,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
@@ -46,7 +47,7 @@ use crate::descriptor::Provider;
 use crate::event::{EventBody, Phase};
 use crate::eventlog::EventLog;
 use crate::ids::{InstanceId, WorkerId};
-use crate::receipt::PreflightReport;
+use crate::receipt::{PreflightReport, pretty_value};
 use crate::wire::attempt::CancelSignal;
 use course::{Attempt, Outcome};
 use directory::{Accepted, AttemptDir, StateDir};
@@ -56,9 +57,12 @@ use outcome::{Course, Judged};
 use record::Record;
 use teardown::Left;
 
-pub use site::EngineSource;
 pub use snapshot::Supply;
+pub use source::EngineSource;
 pub use sweep::{SweepError, sweep};
+
+/// The receipt's file.
+const RECEIPT: &str = "receipt.json";
 
 /// Pause between tries to write a result that a full disk refused.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
@@ -135,19 +139,36 @@ impl Driving {
             let judged = self.keep_answer(judged, answer).await;
             self.insist(Entry::Judged { judged: Box::new(judged) }).await;
         }
-        if !self.record.standing().terminal {
-            self.conclude(left).await;
-        }
-        if !self.terminal_event_is_there() {
-            self.tell_the_end().await;
-            // Whoever waits for the end hears of it before the rest is cleared away.
-            tokio::task::yield_now().await;
+        match self.terminal_event() {
+            None => {
+                // A power cut may have kept the entry and not the receipt.
+                if !self.record.standing().terminal || self.receipt().is_err() {
+                    self.conclude(left).await;
+                }
+                self.tell_the_end().await;
+            }
+            Some(told) if self.receipt().is_err() => self.write_receipt(&pretty_value(&told)).await,
+            Some(_) => {}
         }
         if !self.record.standing().removed {
-            self.record.dir().release_reserve();
-            teardown::remove_private(&self.deps, &self.assignment, &self.record);
-            self.insist(Entry::Removed).await;
+            // Whoever waits for the end hears of it while the rest is cleared away.
+            match tokio::task::spawn_blocking(move || self.clear_away()).await {
+                Ok((_, Ok(()))) => {}
+                Ok((mut driving, Err(_))) => driving.insist(Entry::Removed).await,
+                Err(error) => tracing::error!(%error, "what the attempt leaves was not cleared away"),
+            }
         }
+    }
+
+    fn clear_away(mut self) -> (Self, io::Result<()>) {
+        self.record.dir().release_reserve();
+        // Until now the event that tells it was the one that outlasts a power cut.
+        if let Err(error) = self.record.dir().sync(RECEIPT) {
+            tracing::warn!(%error, "the receipt is not known to be on the disk; the event log has it");
+        }
+        teardown::remove_private(&self.deps, &self.assignment, &self.record);
+        let entered = self.record.enter(Entry::Removed);
+        (self, entered)
     }
 
     async fn judge(&mut self) -> (Outcome, Left) {
@@ -200,29 +221,34 @@ impl Driving {
             facts.insert("result".to_owned(), result);
         }
         let receipt = judged.receipt(&self.assignment, OffsetDateTime::now_utc(), facts);
-        let text = receipt.pretty();
-        while let Err(error) = self.record.dir().write_durably("receipt.json", text.as_bytes()) {
-            tracing::error!(%error, "the receipt could not be written; free space on the worker");
-            tokio::time::sleep(WRITE_AGAIN).await;
-        }
+        self.write_receipt(&receipt.pretty()).await;
         self.insist(Entry::Terminal).await;
     }
 
-    fn terminal_event_is_there(&self) -> bool {
+    async fn write_receipt(&self, text: &str) {
+        while let Err(error) = self.record.dir().write_note(RECEIPT, text) {
+            tracing::error!(%error, "the receipt could not be written; free space on the worker");
+            tokio::time::sleep(WRITE_AGAIN).await;
+        }
+    }
+
+    fn receipt(&self) -> Result<Value, String> {
+        let bytes = std::fs::read(self.record.dir().file(RECEIPT)).map_err(|error| error.to_string())?;
+        serde_json::from_slice(&bytes).map_err(|error| error.to_string())
+    }
+
+    /// The receipt that the log's last event carries, if the end was told.
+    fn terminal_event(&self) -> Option<Value> {
         let log = self.record.log();
-        let last = log.read_from(log.last_seq().saturating_sub(1), 1).unwrap_or_default();
-        matches!(last.last().map(|event| &event.body), Some(EventBody::Terminal { .. }))
+        let last = log.read_from(log.last_seq().saturating_sub(1), 1).unwrap_or_default().pop()?;
+        if let EventBody::Terminal { receipt, .. } = last.body { Some(receipt) } else { None }
     }
 
     /// The log's last event carries the receipt.
     async fn tell_the_end(&mut self) {
         self.record.phase(Phase::Terminal);
-        let dir = self.record.dir();
-        let receipt = std::fs::read(dir.file("receipt.json"))
-            .map_err(|error| error.to_string())
-            .and_then(|bytes| serde_json::from_slice(&bytes).map_err(|error| error.to_string()))
-            .unwrap_or_else(|error| json!({"unreadable": error}));
-        let answer_bytes = std::fs::metadata(dir.file("answer")).ok().map(|meta| meta.len());
+        let receipt = self.receipt().unwrap_or_else(|error| json!({"unreadable": error}));
+        let answer_bytes = std::fs::metadata(self.record.dir().file("answer")).ok().map(|meta| meta.len());
         let log = self.record.log().clone();
         let body = EventBody::Terminal { receipt, answer_bytes };
         while let Err(error) = log.append(body.clone()).and_then(|_| log.sync()) {

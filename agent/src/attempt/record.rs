@@ -57,7 +57,7 @@ impl Record {
         self.journal.standing()
     }
 
-    /// Writes down what is about to be done; it is durable when this returns.
+    /// Writes down what is about to be done; nothing that ends this process makes it unwritten.
     ///
     /// # Errors
     /// The device refuses: the step must not be taken.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
-use tokio::sync::{OnceCell, oneshot, watch};
+use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Deps;
@@ -14,9 +14,10 @@ use super::journal::Entry;
 use super::place::{Change, Place};
 use super::record::Record;
 use super::snapshot;
+use super::source::LookAhead;
 use super::stop::describe;
 use crate::assignment::Assignment;
-use crate::container::discover::{self, DiscoverError, EngineChoice, Surroundings};
+use crate::container::discover::EngineChoice;
 use crate::container::spec::{self, Labels, SystemPaths, container_name};
 use crate::container::{
     ContainerId, ContainerSpec, ContainerState, Engine, EngineError, Finding, Inspection, image, prepare,
@@ -39,66 +40,6 @@ const FIRST_CALL: Duration = Duration::from_secs(60);
 
 /// What was proven about the container, for the receipt of whoever drives the attempt to its end.
 const FACTS: &str = "facts.json";
-
-/// Which engine a worker uses. It is looked for once, when it is first needed.
-#[derive(Debug)]
-pub struct EngineSource {
-    choice: Option<EngineChoice>,
-    around: Surroundings,
-    engine: OnceCell<Engine>,
-    answered: watch::Sender<bool>,
-}
-
-impl EngineSource {
-    /// `choice` is what the flag or the configuration names.
-    #[must_use]
-    pub fn new(choice: Option<EngineChoice>, around: Surroundings) -> Self {
-        Self { choice, around, engine: OnceCell::new(), answered: watch::Sender::new(false) }
-    }
-
-    /// The engine.
-    ///
-    /// # Errors
-    /// None answers; the error names every candidate that was tried.
-    pub async fn get(&self) -> Result<Engine, DiscoverError> {
-        let answered = || {
-            self.answered.send_replace(true);
-        };
-        let find = || discover::connect_and_tell(self.choice.as_ref(), &self.around, answered);
-        self.engine.get_or_try_init(find).await.cloned()
-    }
-
-    /// Waits until an engine has answered that is being looked for ([`EngineSource::get`]), whatever it turns out to be.
-    pub(crate) async fn answer(&self) {
-        let mut answered = self.answered.subscribe();
-        let _ = answered.wait_for(|answered| *answered).await; // the sender is ours: it lives as long as we
-    }
-
-    /// What was named when this was made.
-    pub(super) const fn choice(&self) -> Option<&EngineChoice> {
-        self.choice.as_ref()
-    }
-
-    /// The engine that an attempt's journal names; [`EngineSource::get`] where it names none. Another one is never asked
-    /// instead: it does not know the attempt's container, and would call a running one gone.
-    ///
-    /// # Errors
-    /// It does not answer.
-    pub(super) async fn of(&self, named: Option<&EngineChoice>) -> Result<Engine, DiscoverError> {
-        let Some(named) = named.filter(|named| Some(*named) != self.choice.as_ref()) else { return self.get().await };
-        if let (EngineChoice::Socket(path), Some(engine)) = (named, self.engine.get())
-            && path.as_os_str() == engine.info().address.as_str()
-        {
-            return Ok(engine.clone());
-        }
-        discover::connect(Some(named), &self.around).await
-    }
-
-    /// The engine, `None` if none answers.
-    pub async fn found(&self) -> Option<Engine> {
-        self.get().await.ok()
-    }
-}
 
 /// The container with its supervisor, and what the receipt says of it.
 pub(super) struct Site {
@@ -161,7 +102,35 @@ pub(super) async fn open(
     generation: Generation,
     assignment: &Assignment,
     record: &mut Record,
-    hosts: Vec<String>,
+    hosts: &[String],
+) -> Result<Site, SiteError> {
+    // Once made, the container's engine is known. Before, what is remembered of the engine may do, if it proves right.
+    let mut recalled = None;
+    let known = record.standing().container_name.is_some();
+    let slot = (!known).then_some(&mut recalled);
+    let opened = open_with(deps, generation, assignment, record, hosts, slot).await;
+    let Some(engine) = recalled else { return opened };
+    let current = deps.engine.get().await.map_err(|error| other(&error))?;
+    if current.info().describes_the_same(engine.info()) {
+        return opened;
+    }
+    tracing::info!(engine = current.info().address, "the engine is not what it was: the container is made again");
+    drop(opened);
+    record.dir().remove_note(FACTS)?;
+    if let Some(id) = record.standing().container.clone() {
+        engine.remove(&ContainerId::new(id)).await?;
+    }
+    open_with(deps, generation, assignment, record, hosts, None).await
+}
+
+/// With a slot for it, an engine may be used of which only is remembered what it is; it is left there.
+async fn open_with(
+    deps: &Deps,
+    generation: Generation,
+    assignment: &Assignment,
+    record: &mut Record,
+    hosts: &[String],
+    recalled: Option<&mut Option<Engine>>,
 ) -> Result<Site, SiteError> {
     let attempt_dir = record.dir().path().to_owned();
     let git = Git::new();
@@ -169,7 +138,7 @@ pub(super) async fn open(
     record.dir().create_run()?;
     let token = token(record)?;
     let listener = Listener::bind(record.dir().run(), token.clone()).map_err(|error| other(&error))?;
-    let egress = egress_spec(assignment, record, &hosts)?;
+    let egress = egress_spec(assignment, record, hosts)?;
     let fresh = !record.standing().workload_intended;
     // The proxy's process starts while the engine starts the container: both take their time. Never, if it comes to none.
     let (starting, started) = oneshot::channel();
@@ -180,8 +149,20 @@ pub(super) async fn open(
         }
     }));
     let named = record.standing().engine.clone();
+    let reference = assignment
+        .image
+        .clone()
+        .or_else(|| deps.images.get(&assignment.provider).cloned())
+        .unwrap_or_else(|| image::default_reference(assignment.provider));
+    let ahead = record.standing().container_name.is_none().then(|| deps.engine.look_ahead(&reference));
     let making = async {
-        let engine = async { deps.engine.of(named.as_ref()).await.map_err(|error| other(&error)) };
+        let engine = async {
+            let Some(slot) = recalled else { return deps.engine.of(named.as_ref()).await };
+            let (engine, only_remembered) = deps.engine.early().await?;
+            *slot = only_remembered.then(|| engine.clone());
+            Ok(engine)
+        };
+        let engine = async { engine.await.map_err(|error| other(&error)) };
         let (engine, (plan, of_worktree)) = match &assignment.snapshot {
             Some(wanted) => (engine.await?, snapshot::plan(deps, generation, assignment, record, wanted).await?),
             None => {
@@ -199,8 +180,9 @@ pub(super) async fn open(
                 false => None,
             }
         };
-        let making = Making { deps, generation, assignment, engine: &engine, plan: &plan, token: &token };
-        let (made, before) = tokio::join!(making.container(record, starting), before);
+        let making =
+            Making { deps, generation, assignment, engine: &engine, reference: &reference, plan: &plan, token: &token };
+        let (made, before) = tokio::join!(making.container(record, ahead, starting), before);
         Ok::<_, SiteError>((made?, engine, before, plan, of_worktree))
     };
     let made = making.await;
@@ -268,18 +250,25 @@ struct Making<'a> {
     generation: Generation,
     assignment: &'a Assignment,
     engine: &'a Engine,
+    /// The image.
+    reference: &'a image::Reference,
     plan: &'a WorktreePlan,
     token: &'a Token,
 }
 
 impl Making<'_> {
     /// `starting` is told when there is a container that runs, or is about to.
-    async fn container(&self, record: &mut Record, starting: oneshot::Sender<()>) -> Result<Made, SiteError> {
+    async fn container(
+        &self,
+        record: &mut Record,
+        ahead: Option<LookAhead>,
+        starting: oneshot::Sender<()>,
+    ) -> Result<Made, SiteError> {
         if let Some(id) = self.found(record).await? {
             let _ = starting.send(());
             return Ok(Made { id, seen: None, facts: read_facts(record) });
         }
-        self.make(record, starting).await
+        self.make(record, ahead, starting).await
     }
 
     /// A container that a former driver made. What never ran a workload and does not run now is removed: it costs
@@ -316,14 +305,18 @@ impl Making<'_> {
         Ok(None)
     }
 
-    async fn make(&self, record: &mut Record, starting: oneshot::Sender<()>) -> Result<Made, SiteError> {
-        let Self { deps, assignment, engine, plan, .. } = self;
-        let reference = assignment
-            .image
-            .clone()
-            .or_else(|| deps.images.get(&assignment.provider).cloned())
-            .unwrap_or_else(|| image::default_reference(assignment.provider));
-        let image = image::resolve(engine, &reference, deps.pull).await?;
+    async fn make(
+        &self,
+        record: &mut Record,
+        ahead: Option<LookAhead>,
+        starting: oneshot::Sender<()>,
+    ) -> Result<Made, SiteError> {
+        let Self { deps, assignment, engine, reference, plan, .. } = self;
+        let seen = match ahead {
+            Some(ahead) => ahead.of(engine).await,
+            None => None,
+        };
+        let image = image::resolve(engine, reference, deps.pull, seen).await?;
         let supervisor = supervisor::install(deps.state.root()).map_err(|error| other(&error))?;
         place_supervisor(&supervisor, &record.dir().run().join("supervisor"))?;
         let attempt_dir = record.dir().path().to_owned();
@@ -359,7 +352,9 @@ impl Making<'_> {
         let _ = starting.send(());
         engine.start(&id).await?;
         let (seen, isolation) = engine.isolation(&id, &spec).await?;
-        prepared.release();
+        let findings = std::mem::take(&mut prepared.findings);
+        // The container has mounts of its own now. Nobody waits for ours to go: whoever clears away looks for them too.
+        drop(tokio::task::spawn_blocking(move || prepared.release()));
         let violations = isolation.violations();
         if !violations.is_empty() {
             let names: Vec<_> = violations.iter().map(|finding| finding.detail.as_str()).collect();
@@ -376,7 +371,7 @@ impl Making<'_> {
         if let Some(object) = isolation.as_object_mut() {
             let all = object.entry("findings").or_insert_with(|| json!([]));
             if let Some(all) = all.as_array_mut() {
-                all.extend(prepared.findings.iter().map(|finding| json!(finding)));
+                all.extend(findings.iter().map(|finding| json!(finding)));
             }
         }
         facts.insert("isolation".to_owned(), isolation);

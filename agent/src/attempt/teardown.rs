@@ -27,10 +27,12 @@ pub(super) struct Left {
     pub(super) written: Option<Written>,
 }
 
-/// Ends the egress proxy and the container, and gives the receipt's facts about it: `egress` and `teardown`.
+/// Ends the egress proxy and the container, takes the output of an answered lane away (that of a failed one is kept until
+/// retention takes it), and gives the receipt's facts about it: `egress` and `teardown`.
 pub(super) async fn tear_down(deps: &Deps, assignment: &Assignment, record: &Record, left: Left) -> Map<String, Value> {
     let Left { place, written } = left;
-    let (proof, ()) = tokio::join!(end_container(deps, assignment, record, place), end_proxy(record));
+    let (proof, (), ()) =
+        tokio::join!(end_container(deps, assignment, record, place), end_proxy(record), remove_spool(record));
     let mut facts = Map::new();
     if let Some(written) = written {
         // Nobody writes any more: what is there now is what the lane left.
@@ -44,7 +46,7 @@ pub(super) async fn tear_down(deps: &Deps, assignment: &Assignment, record: &Rec
     facts
 }
 
-/// Removes the files that only a running attempt needs. The output of a failed one is kept until retention takes it.
+/// Removes the files that only a running attempt needs.
 pub(super) fn remove_private(deps: &Deps, assignment: &Assignment, record: &Record) {
     let dir = record.dir();
     if assignment.snapshot.is_some()
@@ -57,9 +59,19 @@ pub(super) fn remove_private(deps: &Deps, assignment: &Assignment, record: &Reco
         tracing::warn!(attempt = %dir.attempt(), %error, "the socket directory could not be removed");
     }
     let _ = std::fs::remove_file(dir.file("token"));
-    let delivered = record.standing().judged.as_ref().is_some_and(|judged| judged.status.delivered());
-    if delivered && let Err(error) = std::fs::remove_dir_all(dir.file("spool")) {
-        tracing::warn!(attempt = %dir.attempt(), %error, "the spools could not be removed");
+}
+
+/// A delivered answer stands in its own file: nobody reads the output again. It goes while the engine is busy.
+async fn remove_spool(record: &Record) {
+    if !record.standing().judged.as_ref().is_some_and(|judged| judged.status.delivered()) {
+        return;
+    }
+    let spool = record.dir().file("spool");
+    let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(spool)).await;
+    if let Err(error) = removed.map_err(std::io::Error::other).and_then(|removed| removed)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(attempt = %record.dir().attempt(), %error, "the spools could not be removed");
     }
 }
 

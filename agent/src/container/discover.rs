@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::container::{Engine, EngineError};
+use crate::container::{Engine, EngineError, Reached};
 
 /// What the surroundings say about engines. Taken once at the edge, so that the search itself is testable.
 #[derive(Clone, Debug, Default)]
@@ -168,7 +168,7 @@ impl From<EngineChoice> for String {
 /// # Errors
 /// None answers; every candidate is named.
 pub async fn connect(explicit: Option<&EngineChoice>, around: &Surroundings) -> Result<Engine, DiscoverError> {
-    connect_and_tell(explicit, around, || ()).await
+    connect_and_tell(explicit, around, |_| ()).await
 }
 
 /// As [`connect`]. `answered` is called as soon as a candidate answers, before it has said what it is: that takes an engine
@@ -179,7 +179,7 @@ pub async fn connect(explicit: Option<&EngineChoice>, around: &Surroundings) -> 
 pub async fn connect_and_tell(
     explicit: Option<&EngineChoice>,
     around: &Surroundings,
-    answered: impl Fn(),
+    answered: impl Fn(&Reached),
 ) -> Result<Engine, DiscoverError> {
     let candidates = candidates(explicit, around);
     let mut tried = Vec::new();
@@ -198,11 +198,11 @@ pub async fn connect_and_tell(
     Err(DiscoverError { tried, others })
 }
 
-async fn open(address: &str, answered: &impl Fn()) -> Result<Engine, String> {
+async fn open(address: &str, answered: &impl Fn(&Reached)) -> Result<Engine, String> {
     let path = socket_path(address)?;
     let described = async {
         let reached = Engine::reach(&path).await?;
-        answered();
+        answered(&reached);
         reached.describe().await
     };
     described.await.map_err(|error| match error {

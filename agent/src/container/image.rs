@@ -138,13 +138,22 @@ pub fn default_reference(provider: Provider) -> Reference {
     Reference(format!("laneyard/{}:current", provider.as_str()))
 }
 
-/// Finds the image and compares its platform with the engine's. Create the container from [`Image::id`].
+/// Finds the image and compares its platform with the engine's. Create the container from [`Image::id`]. `seen` is what this
+/// engine has just shown under this name.
 ///
 /// # Errors
 /// Not there (the message says how to get it), for another platform, or the engine could not be asked.
-pub async fn resolve(engine: &Engine, reference: &Reference, policy: PullPolicy) -> Result<Image, EngineError> {
+pub async fn resolve(
+    engine: &Engine,
+    reference: &Reference,
+    policy: PullPolicy,
+    seen: Option<Image>,
+) -> Result<Image, EngineError> {
     let reference = reference.as_str();
-    let mut image = engine.image(reference).await?;
+    let mut image = match seen {
+        Some(image) => Some(image),
+        None => engine.image(reference).await?,
+    };
     if image.is_none() && policy == PullPolicy::IfMissing {
         engine.pull(reference, PULL_DEADLINE).await?;
         image = engine.image(reference).await?;

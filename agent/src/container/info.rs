@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The two engines we know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineKind {
     Docker,
@@ -24,7 +24,7 @@ impl EngineKind {
 }
 
 /// Facts about one engine, read once per connection.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EngineInfo {
     pub kind: EngineKind,
@@ -62,7 +62,7 @@ pub struct EngineInfo {
 }
 
 /// Which limits the engine really applies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LimitSupport {
     pub memory: bool,
@@ -72,7 +72,7 @@ pub struct LimitSupport {
 }
 
 /// The highest `ulimit`s that a container can be given: neither we nor the engine's process can go above them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ceilings {
     pub open_files: u64,
@@ -102,6 +102,13 @@ impl LimitSupport {
 }
 
 impl EngineInfo {
+    /// True if both say the same of the engine itself; clocks drift.
+    #[must_use]
+    pub fn describes_the_same(&self, other: &Self) -> bool {
+        let timeless = |info: &Self| Self { clock_skew_ms: None, ..info.clone() };
+        timeless(self) == timeless(other)
+    }
+
     /// `linux/amd64`.
     #[must_use]
     pub fn platform(&self) -> String {

@@ -20,7 +20,7 @@ pub mod spec; // what it is
 pub mod sweep; // leftovers, by label
 pub mod teardown; // its end, with proof
 
-pub use docker::Engine;
+pub use docker::{Engine, Reached};
 pub use error::EngineError;
 pub use info::{EngineInfo, EngineKind, LimitSupport};
 pub use spec::{Access, ContainerId, ContainerSpec, Labels, Mount, SystemPaths};

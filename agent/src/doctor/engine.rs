@@ -151,7 +151,7 @@ fn idmap(state_dir: &Path) -> Check {
 pub(super) async fn images(engine: &Engine, wanted: &[(Provider, image::Reference)]) -> Vec<Check> {
     let mut all = Vec::new();
     for (provider, reference) in wanted {
-        all.push(match image::resolve(engine, reference, image::PullPolicy::Never).await {
+        all.push(match image::resolve(engine, reference, image::PullPolicy::Never, None).await {
             Ok(found) => {
                 Check::ok("image", format!("{reference} ({}/{}, {} MB)", found.os, found.arch, found.size / 1_000_000))
             }

@@ -1,15 +1,16 @@
 //! Ships one attempt's log: read from disk at the link's own pace, sent again until it is acknowledged.
 
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use http::Method;
-use http_body_util::{BodyExt as _, StreamBody};
+use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Frame;
 use sha2::{Digest as _, Sha256};
-use tokio::io::AsyncReadExt as _;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::io::ReaderStream;
 use tracing::{error, info, warn};
@@ -29,6 +30,10 @@ const BATCH: usize = 256;
 const BATCH_BYTES: usize = 512 << 10;
 /// Live events wait so long for more of their kind.
 const COALESCE: Duration = Duration::from_millis(150);
+/// An answer up to this many bytes is read once; a longer one twice, first for its digest.
+const ONE_READ: u64 = 256 << 10;
+/// Bytes that are read of a longer one at a time.
+const PIECE: usize = 64 << 10;
 /// Time for an answer's upload.
 const UPLOAD_LIMIT: Duration = Duration::from_secs(3600);
 
@@ -97,7 +102,7 @@ pub(super) async fn kept(session: &Arc<Session>, lease: LeaseRef, log: EventLog,
 }
 
 /// Reads a stretch of the log, off the runtime's threads. A terminal event travels with what precedes it.
-async fn read(log: &EventLog, after: u64) -> std::io::Result<Vec<Event>> {
+async fn read(log: &EventLog, after: u64) -> io::Result<Vec<Event>> {
     let log = log.clone();
     let read = tokio::task::spawn_blocking(move || {
         let mut events = log.read_from(after, BATCH)?;
@@ -113,7 +118,7 @@ async fn read(log: &EventLog, after: u64) -> std::io::Result<Vec<Event>> {
         events.truncate(fits);
         Ok(events)
     });
-    read.await.map_err(std::io::Error::other)?
+    read.await.map_err(io::Error::other)?
 }
 
 async fn send(session: &Session, lease: &LeaseRef, events: Vec<Event>) -> Result<Acknowledged, CallError> {
@@ -148,35 +153,65 @@ async fn fence(session: &Session, lease: &LeaseRef, log: &EventLog) {
     session.runner.release(lease.attempt);
 }
 
-/// Stores the answer at the controller: read twice, first for its digest, never held in memory.
+/// Stores the answer at the controller. A long one is never held in memory.
 async fn upload(session: &Session, lease: &LeaseRef) -> Result<(), CallError> {
-    let lost = |source: std::io::Error| CallError::Lost { source: source.into() };
+    let lost = |source: io::Error| CallError::Lost { source: source.into() };
     let path = session.runner.answer(lease.attempt).ok_or_else(|| {
-        lost(std::io::Error::new(std::io::ErrorKind::NotFound, "the worker has no answer although it promised one"))
+        lost(io::Error::new(io::ErrorKind::NotFound, "the worker has no answer although it promised one"))
     })?;
-    let digest = digest(&path).await.map_err(lost)?;
-    let file = tokio::fs::File::open(&path).await.map_err(lost)?;
-    let body = StreamBody::new(ReaderStream::new(file).map_ok(Frame::data).map_err(BoxError::from));
+    let read = tokio::task::spawn_blocking(move || Answer::read(&path));
+    let Answer { digest, content } = read.await.map_err(io::Error::other).and_then(|read| read).map_err(lost)?;
+    let body = match content {
+        Content::Whole(bytes) => Full::new(bytes.into()).map_err(|never| match never {}).boxed(),
+        Content::Long(file) => {
+            let pieces = ReaderStream::with_capacity(tokio::fs::File::from_std(file), PIECE);
+            StreamBody::new(pieces.map_ok(Frame::data).map_err(BoxError::from)).boxed()
+        }
+    };
     let part = format!("answer?session={}&attempt={}&generation={}", lease.session, lease.attempt, lease.generation.0);
     let call = Call::new(Method::PUT, &paths::worker_part(&session.worker, &part))
         .header(paths::DIGEST_HEADER, &digest)
-        .body(body.boxed())
+        .body(body)
         .within(UPLOAD_LIMIT);
     session.transport.open(call).await.map(drop)
 }
 
-async fn digest(path: &Path) -> std::io::Result<String> {
-    let mut file = tokio::fs::File::open(path).await?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 64 << 10];
-    loop {
-        let read = file.read(&mut buffer).await?;
-        if read == 0 {
-            break;
+/// An answer on its way.
+struct Answer {
+    digest: String,
+    content: Content,
+}
+
+enum Content {
+    Whole(Vec<u8>),
+    /// Stands at its beginning.
+    Long(File),
+}
+
+impl Answer {
+    fn read(path: &Path) -> io::Result<Self> {
+        let mut file = File::open(path)?;
+        let mut hash = Sha256::new();
+        if file.metadata()?.len() <= ONE_READ {
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes)?;
+            hash.update(&bytes);
+            return Ok(Self { digest: hex(&hash.finalize()), content: Content::Whole(bytes) });
         }
-        hash.update(buffer.get(..read).unwrap_or_default());
+        let mut buffer = vec![0; PIECE];
+        loop {
+            match file.read(&mut buffer)? {
+                0 => break,
+                read => hash.update(buffer.get(..read).unwrap_or_default()),
+            }
+        }
+        file.rewind()?;
+        Ok(Self { digest: hex(&hash.finalize()), content: Content::Long(file) })
     }
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Passes live events on, as far as the link keeps up. Lost ones are not sent again.

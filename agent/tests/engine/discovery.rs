@@ -26,8 +26,9 @@ async fn told(which: Which) {
 
 async fn missing_image(which: Which) {
     let engine = which.open().await;
-    let error =
-        image::resolve(&engine, &"laneyard/devin:absent".parse().unwrap(), image::PullPolicy::Never).await.unwrap_err();
+    let error = image::resolve(&engine, &"laneyard/devin:absent".parse().unwrap(), image::PullPolicy::Never, None)
+        .await
+        .unwrap_err();
     assert!(matches!(error, EngineError::NoImage { .. }));
     let text = error.to_string();
     assert!(text.contains("images/build --only devin") && text.contains(engine.info().kind.as_str()), "{text}");

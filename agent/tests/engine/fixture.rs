@@ -110,7 +110,8 @@ impl Lane {
     }
 
     pub(crate) async fn spec(&self, plan: &WorktreePlan, prepared: &Prepared, script: &str) -> ContainerSpec {
-        let found = image::resolve(&self.engine, &IMAGE.parse().unwrap(), image::PullPolicy::Never).await.unwrap();
+        let found =
+            image::resolve(&self.engine, &IMAGE.parse().unwrap(), image::PullPolicy::Never, None).await.unwrap();
         let mut env = plan.environment.clone();
         env.extend(self.env.clone());
         ContainerSpec {

@@ -26,6 +26,9 @@ const CAPACITY: u32 = 64;
 /// How long the attempt is waited for while another process is about to let go of it.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(15);
 
+/// How long a command waits for the files of attempts that are over to be gone.
+const CLEARING: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// A controller that can be talked to.
 #[derive(Debug)]
 pub struct Connection {
@@ -175,10 +178,12 @@ async fn adopt(worker: &Arc<Worker>, attempt: AttemptId) -> Result<(), AdoptErro
 }
 
 fn deps(config: &Config) -> Result<Deps, ConnectError> {
+    let state = StateDir::open(&config.state_dir)?;
+    let engine = EngineSource::new(config.engine.clone(), Surroundings::from_env());
     Ok(Deps {
-        state: StateDir::open(&config.state_dir)?,
+        engine: engine.remembering(state.root().join("engine.json")),
+        state,
         worker: "local".parse::<WorkerId>()?,
-        engine: EngineSource::new(config.engine.clone(), Surroundings::from_env()),
         images: config.images.clone(),
         pull: PullPolicy::default(),
         instances: config.instances.clone(),
@@ -244,10 +249,12 @@ impl Connection {
         }
     }
 
-    /// Ends the connection; an embedded controller settles what ended first.
+    /// Ends the connection; an embedded controller settles what ended first, and its worker clears away what is over.
     pub async fn close(self) {
         if let Some(local) = self.local {
-            local.embedded.finish().await;
+            // What is not cleared away by then is cleared away by the next command.
+            let cleared = tokio::time::timeout(CLEARING, local.worker.idle());
+            let (_, ()) = tokio::join!(cleared, local.embedded.finish());
         }
     }
 }

@@ -106,7 +106,7 @@ pub struct Records {
 pub struct Held {
     pub record: Record,
     path: PathBuf,
-    _lock: Flock<File>,
+    lock: Flock<File>,
 }
 
 /// A record cannot be had.
@@ -136,7 +136,8 @@ impl Records {
         self.root.join(format!("{attempt}.json"))
     }
 
-    /// Writes a new record, held by this process before anybody can see it.
+    /// Writes a new record, held by this process before anybody can see it. It survives this process; see [`Held::durable`]
+    /// for a power cut.
     ///
     /// # Errors
     /// The state directory cannot be written.
@@ -155,7 +156,7 @@ impl Records {
             .map_err(|(_, errno)| failed("lock", &fresh)(errno.into()))?;
         write(&mut lock, &record).map_err(failed("write", &fresh))?;
         std::fs::rename(&fresh, &path).map_err(failed("write", &path))?;
-        Ok(Held { record, path, _lock: lock })
+        Ok(Held { record, path, lock })
     }
 
     /// Takes over the record of a client that is gone.
@@ -187,8 +188,8 @@ impl Records {
         }
         let mut record = read(&mut lock).map_err(failed("read", &path))?;
         (record.pid, record.background) = (std::process::id(), background);
-        write(&mut lock, &record).map_err(failed("write", &path))?;
-        Ok(Held { record, path, _lock: lock })
+        write(&mut lock, &record).and_then(|()| lock.sync_all()).map_err(failed("write", &path))?;
+        Ok(Held { record, path, lock })
     }
 
     /// Leaves a word for the process in the background that holds a record: its lane is to be cancelled.
@@ -270,6 +271,20 @@ impl Records {
 }
 
 impl Held {
+    /// Begins to make the record outlast a power cut, and gives the end of that to wait for.
+    pub fn durable(&self) -> impl Future<Output = Result<(), RecordError>> + use<> {
+        let (file, path) = (self.lock.try_clone(), self.path.clone());
+        let syncing = tokio::task::spawn_blocking(move || {
+            file?.sync_all()?;
+            path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+        });
+        let path = self.path.clone();
+        async move {
+            let synced = syncing.await.map_err(io::Error::other).and_then(|synced| synced);
+            synced.map_err(failed("write", &path))
+        }
+    }
+
     /// The attempt's files are in place: nothing needs to be remembered.
     pub fn forget(self) {
         let _ = std::fs::remove_file(asking(&self.path));
@@ -294,8 +309,7 @@ fn write(file: &mut File, record: &Record) -> io::Result<()> {
     let text = serde_json::to_string(record).map_err(io::Error::other)?;
     file.rewind()?;
     file.write_all(text.as_bytes())?;
-    file.set_len(text.len() as u64)?;
-    file.sync_all()
+    file.set_len(text.len() as u64)
 }
 
 #[cfg(test)]

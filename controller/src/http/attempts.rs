@@ -24,11 +24,14 @@ use super::snapshots::depot;
 use crate::core::attempt::State as Phase;
 use crate::event::Order;
 use crate::reactor::{Refused, client};
-use crate::store::answers::hex;
+use crate::store::answers::{Kept, hex};
 use crate::unstarted;
 
 /// A difference of clocks that is smaller may be the time that a submission took to arrive.
 const ON_ITS_WAY: time::Duration = time::Duration::seconds(5);
+/// Bytes of a long answer that are read at a time.
+const PIECE: usize = 64 << 10;
+
 /// A panel with more lanes than this is refused.
 const PANEL_LIMIT: u32 = 256;
 
@@ -237,8 +240,13 @@ pub(super) async fn answer(
         let message = format!("attempt {id} delivered no answer");
         return Err(ApiError::new(StatusCode::NOT_FOUND, code::NO_ANSWER, message).hint("its receipt says why"));
     };
-    let (file, bytes) = app.store.answer(id, &digest).await?;
-    let mut response = axum::body::Body::from_stream(ReaderStream::new(file)).into_response();
+    let (body, bytes) = match app.store.answer(id, &digest).await? {
+        Kept::Whole(bytes) => (bytes.clone().into(), bytes.len() as u64),
+        Kept::Long { file, length } => {
+            (axum::body::Body::from_stream(ReaderStream::with_capacity(file, PIECE)), length)
+        }
+    };
+    let mut response = body.into_response();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes));

@@ -1,7 +1,7 @@
 //! Final answers: content-addressed files, or the local worker's own.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +15,20 @@ use super::{StoreError, Upload};
 
 /// Longest answer, in bytes.
 pub const ANSWER_LIMIT: u64 = 256 << 20;
+
+/// An answer up to this many bytes is read at once.
+const ONE_READ: u64 = 256 << 10;
+
+/// An answer that is kept.
+#[derive(Debug)]
+pub enum Kept {
+    Whole(bytes::Bytes),
+    /// At its beginning; `length` is in bytes.
+    Long {
+        file: tokio::fs::File,
+        length: u64,
+    },
+}
 
 /// An upload takes no longer.
 const UPLOADED_JUST_NOW: std::time::Duration = std::time::Duration::from_secs(3600);
@@ -120,7 +134,7 @@ impl Answers {
         }
     }
 
-    pub(super) async fn open(&self, id: AttemptId, digest: &str) -> Result<(tokio::fs::File, u64), StoreError> {
+    pub(super) async fn open(&self, id: AttemptId, digest: &str) -> Result<Kept, StoreError> {
         let path = match self {
             Self::Directory(dir) => dir.join(digest),
             Self::OfRunner(owner) => owner.path(id).ok_or_else(|| {
@@ -129,9 +143,18 @@ impl Answers {
             })?,
         };
         let failed = |source| StoreError::file("open", &path, source);
-        let file = tokio::fs::File::open(&path).await.map_err(failed)?;
-        let bytes = file.metadata().await.map_err(failed)?.len();
-        Ok((file, bytes))
+        let opening = path.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let mut file = std::fs::File::open(opening)?;
+            let length = file.metadata()?.len();
+            if length > ONE_READ {
+                return Ok(Kept::Long { file: file.into(), length });
+            }
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes)?;
+            Ok(Kept::Whole(bytes.into()))
+        });
+        read.await.map_err(std::io::Error::other).and_then(|read| read).map_err(failed)
     }
 
     #[allow(clippy::useless_conversion, reason = "the count has 32 bits on macOS")]

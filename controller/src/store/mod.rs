@@ -230,11 +230,11 @@ impl Store {
         kept
     }
 
-    /// Opens an attempt's answer. Returns its size in bytes too.
+    /// Opens an attempt's answer.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub async fn answer(&self, id: AttemptId, digest: &str) -> Result<(tokio::fs::File, u64), StoreError> {
+    pub async fn answer(&self, id: AttemptId, digest: &str) -> Result<answers::Kept, StoreError> {
         self.answers.open(id, digest).await
     }
 

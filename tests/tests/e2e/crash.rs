@@ -14,8 +14,9 @@ on_engines!(
     a_container_that_ended_while_nobody_looked_is_read_all_the_same,
     the_next_command_on_the_machine_takes_over_what_a_killed_one_left;
 
-    // Between the controller and its client; no engine is asked.
+    // Between the controller and its client, or on the disk; no engine is asked.
     [docker]
+    a_receipt_that_a_power_cut_took_is_written_again,
     an_answer_that_has_no_place_any_more_is_listed_as_the_failure_that_it_was_for_its_caller;
 );
 
@@ -103,6 +104,26 @@ fn a_lane_whose_program_is_killed_in_mid_answer_goes_on_alone(engine: Engine) {
         assert_eq!((ended.count.invocations, ended.count.requests), (1, 1));
     }
     world.assert_nothing_left();
+}
+
+/// The receipt's own file is the last to be made durable: the event that tells the end carries it too.
+fn a_receipt_that_a_power_cut_took_is_written_again(engine: Engine) {
+    for (point, is_told) in [("after:terminal", false), ("before:removed", true)] {
+        let world = World::on(engine);
+        let running = world.lane(Cli::Claude).says("kept").fault(point).start();
+        let attempt = running.attempt();
+        let killed = running.wait_killed();
+        let file = world.attempt(&attempt).join("receipt.json");
+        let before: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        std::fs::write(&file, b"").unwrap();
+        attach(&world, &attempt);
+        let ended = killed.again();
+        assert_eq!((ended.status(), ended.answer().as_str()), ("complete", "kept"), "{point}: {:#}", ended.receipt);
+        let after: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        assert_eq!(after, ended.receipt, "{point}");
+        assert_eq!(after == before, is_told, "{point}: what was told stays as it was told");
+        world.assert_nothing_left();
+    }
 }
 
 fn an_answer_that_has_no_place_any_more_is_listed_as_the_failure_that_it_was_for_its_caller(engine: Engine) {

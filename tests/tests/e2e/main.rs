@@ -20,5 +20,6 @@ mod joined;
 mod misbehaviour;
 mod outcomes;
 mod packing;
+mod remembered;
 mod remote;
 mod scripted;

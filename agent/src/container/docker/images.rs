@@ -1,15 +1,25 @@
-//! Images of ours that nothing names and no container uses.
+//! Images: one that is named, and those of ours that nothing names and no container uses.
 
 use std::collections::HashSet;
 
-use bollard::query_parameters as query;
+use bollard::{Docker, query_parameters as query};
 use serde_json::Value;
 
-use super::{ASK, Engine, WORK, raw};
-use crate::container::{EngineError, Superseded};
+use super::{ASK, Engine, WORK, raw, read, within};
+use crate::container::{EngineError, Image, Superseded};
 
 /// Label of an image that holds a provider's CLI.
 const CLI: &str = "laneyard.image.cli";
+
+/// See [`Engine::image`].
+pub(super) async fn look(address: &str, docker: &Docker, reference: &str) -> Result<Option<Image>, EngineError> {
+    let operation = format!("look at image `{reference}`");
+    match within(address, &operation, ASK, docker.inspect_image(reference)).await {
+        Ok(found) => Ok(Some(read::image(reference, &found))),
+        Err(EngineError::Refused { status: 404, .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
 
 impl Engine {
     /// Images of provider CLIs that carry no name any more, because a newer one took it, and that no container uses.

@@ -47,8 +47,8 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// An engine that answers, and of which nothing more is known yet.
-#[derive(Debug)]
+/// An engine that answers, and of which nothing more is known yet. Cheap to clone.
+#[derive(Clone, Debug)]
 pub struct Reached {
     socket: PathBuf,
     kind: EngineKind,
@@ -61,19 +61,53 @@ impl Reached {
     ///
     /// # Errors
     /// No answer, or one that cannot be read; an engine that has left our API versions behind says so here.
-    pub async fn describe(self) -> Result<Engine, EngineError> {
+    pub async fn describe(&self) -> Result<Engine, EngineError> {
         let Self { socket, kind, agreed, pid } = self;
-        let address = socket.display().to_string();
+        let address = self.address();
         let asked = time::OffsetDateTime::now_utc();
         let path = format!("/v{}.{}/info", agreed.major_version, agreed.minor_version);
         let described = raw::get(&address, "describe itself", &path, ASK).await?;
-        let mut info = read::info(&socket, kind, &agreed, described, asked)?;
-        info.ceilings = Ceilings::of(pid);
-        let docker = Docker::connect_with_unix(&address, WORK.as_secs(), &agreed).map_err(|source| {
-            EngineError::Unreachable { address, operation: "connect".to_owned(), reason: source.to_string() }
-        })?;
+        let mut info = read::info(socket, *kind, agreed, described, asked)?;
+        info.ceilings = Ceilings::of(*pid);
+        self.engine(info)
+    }
+
+    /// The engine as it described itself once, if that was this engine; what it is by now is not known.
+    #[must_use]
+    pub fn recall(&self, info: EngineInfo) -> Option<Engine> {
+        let api = format!("{}.{}", self.agreed.major_version, self.agreed.minor_version);
+        let is_it = info.address == self.address() && info.kind == self.kind && info.api == api;
+        let info = EngineInfo { ceilings: Ceilings::of(self.pid), clock_skew_ms: None, ..info };
+        is_it.then(|| self.engine(info).ok()).flatten()
+    }
+
+    fn engine(&self, info: EngineInfo) -> Result<Engine, EngineError> {
+        let docker = self.connect()?;
         let waiting = docker.clone().with_timeout(FOREVER);
         Ok(Engine { docker, waiting, info: Arc::new(info) })
+    }
+
+    /// The engine's socket.
+    #[must_use]
+    pub fn address(&self) -> String {
+        self.socket.display().to_string()
+    }
+
+    /// Looks at an image that is already on the engine, as [`Engine::image`].
+    ///
+    /// # Errors
+    /// The engine could not be asked.
+    pub async fn image(&self, reference: &str) -> Result<Option<Image>, EngineError> {
+        images::look(&self.address(), &self.connect()?, reference).await
+    }
+
+    fn connect(&self) -> Result<Docker, EngineError> {
+        let address = self.address();
+        Docker::connect_with_unix(&address, WORK.as_secs(), &self.agreed).map_err(|source| EngineError::Unreachable {
+            address,
+            operation: "connect".to_owned(),
+            reason: source.to_string(),
+        })
     }
 }
 
@@ -144,12 +178,7 @@ impl Engine {
     /// # Errors
     /// The engine could not be asked.
     pub async fn image(&self, reference: &str) -> Result<Option<Image>, EngineError> {
-        let operation = format!("look at image `{reference}`");
-        match self.call(&operation, ASK, self.docker.inspect_image(reference)).await {
-            Ok(found) => Ok(Some(read::image(reference, &found))),
-            Err(EngineError::Refused { status: 404, .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        images::look(&self.info.address, &self.docker, reference).await
     }
 
     /// Pulls an image. The deadline is for the whole pull.

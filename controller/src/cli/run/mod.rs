@@ -42,7 +42,7 @@ use super::connect::{self, Adoption, Connection};
 use super::credential;
 use super::output::{self, Talk, chain};
 use super::place;
-use super::record::{FileRecord, Record, Records, WorktreeRecord};
+use super::record::{FileRecord, Held, Record, RecordError, Records, WorktreeRecord};
 use super::{USAGE, adopt, tidy};
 
 /// Runs one lane. `compatible`: under the name `pstack-runner`. `entered` is when the program was entered.
@@ -265,7 +265,7 @@ impl Checked {
             on_lost_fail: self.options.own.on_lost == OnLost::Fail,
             worktree: self.worktree(),
         };
-        let held = match Records::of(&self.config.state_dir).hold(record) {
+        let held = match self.remember(record).await {
             Ok(held) => held,
             Err(error) => {
                 connection.close().await;
@@ -283,6 +283,20 @@ impl Checked {
             held.forget();
         }
         settled
+    }
+
+    /// Before a controller hears of the attempt, its record outlasts a power cut. Embedded, a power cut ends the attempt too:
+    /// nothing waits.
+    async fn remember(&self, record: Record) -> Result<Held, RecordError> {
+        let held = Records::of(&self.config.state_dir).hold(record)?;
+        let durable = held.durable();
+        if self.config.controller.is_some()
+            && let Err(error) = durable.await
+        {
+            held.forget();
+            return Err(error);
+        }
+        Ok(held)
     }
 
     /// With a controller the working directory travels, unless the worker sees it anyway.
