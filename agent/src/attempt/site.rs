@@ -104,10 +104,11 @@ pub(super) async fn open(
     record: &mut Record,
     hosts: &[String],
 ) -> Result<Site, SiteError> {
-    // Once made, the container's engine is known. Before, what is remembered of the engine may do, if it proves right.
+    // Of our own engine, what is remembered may do for a container that is to be made, if it proves right.
     let mut recalled = None;
-    let known = record.standing().container_name.is_some();
-    let slot = (!known).then_some(&mut recalled);
+    let standing = record.standing();
+    let ours = standing.engine.as_ref().is_none_or(|named| Some(named) == deps.engine.choice());
+    let slot = (ours && standing.container_name.is_none()).then_some(&mut recalled);
     let opened = open_with(deps, generation, assignment, record, hosts, slot).await;
     let Some(engine) = recalled else { return opened };
     let current = deps.engine.get().await.map_err(|error| other(&error))?;
