@@ -22,7 +22,7 @@ pub struct Register {
     /// Made anew for each registration.
     pub session: Uuid,
     /// Grows from one registration of a state directory to the next: an older one may arrive later. 0 from older agents, whose
-    /// registrations count in the order in which they come.
+    /// registrations count in the order in which they come, and prove of nothing that it never started.
     #[serde(default)]
     pub number: u64,
     pub facts: WorkerFacts,

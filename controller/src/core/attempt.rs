@@ -50,8 +50,8 @@ pub enum State {
     Queued,
     /// Offered and not claimed: provably not started. `seq` is the entry of the offer.
     Offered { worker: WorkerId, generation: Generation, seq: u64 },
-    /// Claimed: may have started. `store` is the state directory that the worker had then.
-    Held { worker: WorkerId, generation: Generation, store: Uuid, started: bool, interrupted: bool },
+    /// Claimed: may have started. `store` is the state directory that the worker had then, `number` that of its registration.
+    Held { worker: WorkerId, generation: Generation, store: Uuid, number: u64, started: bool, interrupted: bool },
     /// The terminal event is durable. `seq` is the entry that says so.
     Ended { worker: Option<WorkerId>, generation: Generation, status: String, seq: u64, released: bool },
 }

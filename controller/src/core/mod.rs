@@ -187,10 +187,10 @@ impl Core {
         }
     }
 
-    /// A lease that begins, with the state directory that the worker has now.
+    /// A lease that begins, with the state directory and the registration that the worker has now.
     fn held(&self, worker: WorkerId, generation: Generation) -> State {
-        let store = self.worker(&worker).map(|known| known.facts.store).unwrap_or_default();
-        State::Held { worker, generation, store, started: false, interrupted: false }
+        let (store, number) = self.worker(&worker).map(|known| (known.facts.store, known.number)).unwrap_or_default();
+        State::Held { worker, generation, store, number, started: false, interrupted: false }
     }
 
     fn bring(&mut self, entry: &Entry, id: AttemptId, worker: &WorkerId, generation: Generation) {

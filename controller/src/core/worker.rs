@@ -8,7 +8,7 @@ use agent::wire::worker::WorkerFacts;
 use uuid::Uuid;
 
 use super::Core;
-use super::attempt::State;
+use super::attempt::{Attempt, State};
 
 /// One worker.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,6 +50,20 @@ pub enum Order {
 }
 
 impl Core {
+    /// The newest registration under which the agent with this state directory claimed what may have started and has not
+    /// ended. It outlives the worker's own entry, which goes when the worker is removed or another agent takes the name.
+    #[must_use]
+    pub fn claimed_under(&self, id: &WorkerId, agent: Uuid) -> Option<u64> {
+        let claimed = |attempt: &Attempt| match &attempt.state {
+            State::Held { worker, store, number, .. } if worker == id && *store == agent => Some(*number),
+            _ => None,
+        };
+        match self.worker(id) {
+            Some(worker) => worker.placed.iter().filter_map(|id| claimed(self.attempt(*id)?)).max(),
+            None => self.attempts().values().filter_map(claimed).max(),
+        }
+    }
+
     /// What `worker` should be told after entry `after`, in order, with the entry that is each one's reason. It is
     /// derived from the state, so nothing needs to be queued, and what is settled meanwhile is not sent any more.
     #[must_use]

@@ -22,6 +22,8 @@ pub fn on_register(
     register: &Register,
 ) -> Result<Registered, Refused> {
     let id = &register.worker;
+    // The same again, whose first answer was lost or which was delayed: nothing in it is news.
+    let repeated = world.core.worker(id).is_some_and(|known| known.session == register.session);
     if let Some(known) = world.core.worker(id) {
         let same_store = known.facts.store == register.facts.store;
         // Before a whole lease has been listened, a known worker counts as alive.
@@ -29,13 +31,10 @@ pub fn on_register(
         if !same_store && alive {
             return Err(Refused::NameTaken(id.clone()));
         }
-        // What it held when it wrote this says nothing of what it has claimed since.
-        if same_store && register.number > 0 && register.number < known.number {
-            return Err(Refused::StaleSession(id.clone()));
-        }
     }
-    // The same again, whose first answer was lost or which was delayed: nothing in it is news.
-    let repeated = world.core.worker(id).is_some_and(|known| known.session == register.session);
+    if !repeated && is_late(world, register) {
+        return Err(Refused::StaleSession(id.clone()));
+    }
     if repeated {
         check_session(world, id, register.session)?;
         hear(world, effects, now, id);
@@ -60,6 +59,13 @@ pub fn on_register(
         heartbeat_ms: millis(world.timing.heartbeat),
         lease_ms: millis(world.timing.lease),
     })
+}
+
+/// True if the agent has registered or claimed something since it wrote this: what it held then says nothing of that.
+fn is_late(world: &World, register: &Register) -> bool {
+    let (id, store, number) = (&register.worker, register.facts.store, register.number);
+    let newer = world.core.worker(id).is_some_and(|known| known.facts.store == store && known.number > number);
+    number > 0 && (newer || world.core.claimed_under(id, store).is_some_and(|claimed| claimed >= number))
 }
 
 fn millis(duration: std::time::Duration) -> u64 {
@@ -129,8 +135,8 @@ fn take_held(world: &mut World, effects: &mut Effects, now: Now, worker: &Worker
     }
 }
 
-/// What a registering worker does not hold. With the state directory that it had when it claimed, an attempt that never
-/// told anything was never taken and waits again; everything else is interrupted, for it may have started.
+/// What a registering worker does not hold. With the state directory that it had when it claimed, and written after the claim,
+/// an attempt that never told anything was never taken and waits again; everything else is interrupted, for it may have started.
 fn miss_absent(world: &mut World, effects: &mut Effects, now: Now, register: &Register) {
     let held: BTreeSet<AttemptId> = register.held.iter().map(|held| held.attempt).collect();
     let Some(known) = world.core.worker(&register.worker) else { return };
@@ -141,8 +147,9 @@ fn miss_absent(world: &mut World, effects: &mut Effects, now: Now, register: &Re
     for id in placed {
         let Some(attempt) = world.core.attempt(id) else { continue };
         match attempt.state {
-            State::Held { started: false, store, .. }
+            State::Held { started: false, store, number, .. }
                 if store == facts_store
+                    && number < register.number
                     && attempt.last_seq == 0
                     && attempt.order.is_some()
                     && !register.damaged.contains(&id) =>

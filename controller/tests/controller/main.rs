@@ -20,6 +20,7 @@ mod openapi;
 mod owners; // whose attempts are
 mod operators;
 mod properties;
+mod proof; // that a claimed attempt never started
 mod refusals;
 mod restart;
 mod results; // what a writer left

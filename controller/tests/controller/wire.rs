@@ -21,12 +21,14 @@ struct Hand {
     worker: agent::ids::WorkerId,
     session: Uuid,
     store: Uuid,
+    /// Of its newest registration.
+    number: u64,
 }
 
 impl Hand {
     fn new(served: &Served, worker: &str) -> Self {
         let worker = worker.parse().unwrap();
-        Self { transport: served.transport(), worker, session: Uuid::new_v4(), store: Uuid::new_v4() }
+        Self { transport: served.transport(), worker, session: Uuid::new_v4(), store: Uuid::new_v4(), number: 0 }
     }
 
     async fn register(&mut self, held: Vec<Held>) -> Result<Registered, CallError> {
@@ -35,7 +37,8 @@ impl Hand {
 
     async fn register_with(&mut self, held: Vec<Held>, damaged: Vec<AttemptId>) -> Result<Registered, CallError> {
         self.session = Uuid::new_v4();
-        self.send(&Register { held, damaged, ..self.registration(0) }).await
+        self.number += 1;
+        self.send(&Register { held, damaged, ..self.registration(self.number) }).await
     }
 
     /// Of the present session, with nothing in its hands.
