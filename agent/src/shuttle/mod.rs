@@ -62,26 +62,29 @@ pub struct Route {
     query: String,
     /// How long it is waited for while the controller lets this side in no more; zero: not at all.
     exile: Duration,
+    /// A full controller is an answer: nothing depends on what is carried yet.
+    takes_full: bool,
 }
 
 impl Route {
     /// A client's snapshots.
     #[must_use]
     pub fn snapshots() -> Self {
-        Self { prefix: paths::SNAPSHOTS.to_owned(), query: String::new(), exile: Duration::ZERO }
+        Self { prefix: paths::SNAPSHOTS.to_owned(), query: String::new(), exile: Duration::ZERO, takes_full: true }
     }
 
     /// The result of an attempt, for its client.
     #[must_use]
     pub fn result(attempt: AttemptId) -> Self {
-        Self { prefix: paths::attempt_part(attempt, "result"), query: String::new(), exile: Duration::ZERO }
+        let prefix = paths::attempt_part(attempt, "result");
+        Self { prefix, query: String::new(), exile: Duration::ZERO, takes_full: false }
     }
 
     /// An attempt's `snapshot` or `result`, for the worker that holds it: nobody else can bring it.
     #[must_use]
     pub fn of_worker(worker: &WorkerId, part: &str, attempt: AttemptId, generation: Generation) -> Self {
         let query = format!("attempt={attempt}&generation={}", generation.0);
-        Self { prefix: paths::worker_part(worker, part), query, exile: EXILE }
+        Self { prefix: paths::worker_part(worker, part), query, exile: EXILE, takes_full: false }
     }
 
     /// The same route, for a side that waits so long for being let in again.

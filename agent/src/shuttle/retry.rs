@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Shuttle, ShuttleError};
+use crate::wire::error::code::STORAGE_FULL;
 
 /// Waits between tries: doubled from the first to the last.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -14,6 +15,7 @@ pub(super) struct Retry {
     patience: Duration,
     /// It outlasts being shut out for so long.
     exile: Duration,
+    takes_full: bool,
     shut_out: Option<Instant>,
     pause: Duration,
     moved: Instant,
@@ -22,8 +24,8 @@ pub(super) struct Retry {
 
 impl Retry {
     pub(super) fn of(shuttle: &Shuttle) -> Self {
-        let (patience, exile) = (shuttle.patience, shuttle.route.exile);
-        Self { patience, exile, shut_out: None, pause: BACKOFF.0, moved: Instant::now(), furthest: 0 }
+        let (patience, exile, takes_full) = (shuttle.patience, shuttle.route.exile, shuttle.route.takes_full);
+        Self { patience, exile, takes_full, shut_out: None, pause: BACKOFF.0, moved: Instant::now(), furthest: 0 }
     }
 
     /// Something went on, up to this byte.
@@ -50,7 +52,7 @@ impl Retry {
             if since.elapsed() >= self.exile {
                 return Err(ShuttleError::Stalled { patience: self.exile, last: Box::new(error) });
             }
-        } else if !error.is_passing() {
+        } else if !error.is_passing() || (self.takes_full && error.code() == Some(STORAGE_FULL)) {
             return Err(error);
         } else {
             self.shut_out = None;

@@ -172,6 +172,21 @@ async fn a_lane_that_a_full_controller_does_not_admit_has_an_exit_code_of_its_ow
     assert_eq!(std::fs::read_dir(desk.path("state/clients")).unwrap().count(), 0);
 }
 
+#[tokio::test]
+async fn a_directory_for_which_a_controller_has_no_room_is_refused_at_once_as_a_full_disk() {
+    let disk = SmallDisk::new("40m");
+    let served = Served::start_with(disk.dir.path(), "127.0.0.1:0", quick(), 0);
+    let desk = Desk::at(&served);
+    let words = "run --mode read-only --parent codex --provider claude --model opus --effort high --prompt prompt.md \
+                 --cwd repo --output new/out.md --receipt new/receipt.json";
+    // Less than the patience with a lost connection.
+    let seen = soon(desk.run(&words.split_whitespace().collect::<Vec<_>>())).await;
+    assert_eq!((seen.code(), seen.out().as_str()), (74, ""), "{}", seen.err());
+    assert!(seen.err().contains("disk is full"), "{}", seen.err());
+    assert!(!desk.path("new").exists());
+    assert_eq!(std::fs::read_dir(desk.path("state/clients")).unwrap().count(), 0);
+}
+
 /// The real program as a process of its own.
 struct Process {
     child: tokio::process::Child,

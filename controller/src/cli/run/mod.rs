@@ -310,7 +310,7 @@ impl Checked {
         connection: &Connection,
         files: (&mut reserve::Reserved, &mut reserve::Reserved),
         latch: &mut Latch,
-    ) -> Result<Option<Settled>, UsageError> {
+    ) -> Result<Option<Settled>, Untaken> {
         let sending =
             travel::send(&self.config, connection.client(), &self.assignment, &self.options.own.refs, self.talk);
         let sent = tokio::select! {
@@ -324,7 +324,8 @@ impl Checked {
                 self.assignment.snapshot = Some(reference);
                 Ok(None)
             }
-            Some(Err(error)) => Err(UsageError(chain(&error))),
+            Some(Err(error)) if error.is_full() => Err(Untaken::Full(chain(&error))),
+            Some(Err(error)) => Err(UsageError(chain(&error)).into()),
             None => {
                 let detail = "the working directory was still on its way".to_owned();
                 let failure = Failure { evidence: "Error".to_owned(), detail, started: false };

@@ -10,6 +10,7 @@ use agent::ids::AttemptId;
 use agent::shuttle::{Route, Shuttle, ShuttleError};
 use agent::snapshot::transfer::Parcel;
 use agent::snapshot::{Cache, Options, Snapshot, SnapshotError, Unseen, take_and_tell};
+use agent::wire::error::code::STORAGE_FULL;
 use agent::wire::snapshot::SnapshotRef;
 use agent::worktree::git::Git;
 use agent::worktree::{WorktreeError, usable_inside};
@@ -37,6 +38,14 @@ pub enum TravelError {
     State { root: PathBuf, state: PathBuf },
     #[error("`{}` is not UTF-8: a lane elsewhere cannot stand at this path", path.display())]
     Name { path: PathBuf },
+}
+
+impl TravelError {
+    /// The controller has no room for it now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Send(error) if error.code() == Some(STORAGE_FULL))
+    }
 }
 
 /// The client's own store of objects, beside its other state.
@@ -87,7 +96,7 @@ pub async fn send(
         hidden: hidden(&assignment.paths),
         ..Options::default()
     };
-    let taken = take_and_tell(&cache, &cwd, &options, &|again| talk.say(&again.to_string())).await?;
+    let taken = take_and_tell(&cache, &cwd, &options, &|again| talk.insist(&again.to_string())).await?;
     let snapshot = &taken.snapshot;
     let root = top(&cwd, snapshot);
     usable_inside(&root)?;
