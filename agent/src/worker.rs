@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::assignment::Assignment;
 use crate::attempt::directory::{Accepted, AttemptDir, DirectoryError, RELEASED, StateDir};
+use crate::attempt::durable::Durable;
 use crate::attempt::late::Late;
 use crate::attempt::{self, Deps, kept};
 use crate::container::discover::DiscoverError;
@@ -54,6 +55,8 @@ struct HeldAttempt {
     log: EventLog,
     cancel: watch::Sender<Option<CancelSignal>>,
     terminal: Arc<AtomicBool>,
+    /// The acceptance, on its way to the disk.
+    durable: Durable,
 }
 
 impl Worker {
@@ -245,13 +248,38 @@ impl Worker {
         let terminal = Arc::new(AtomicBool::new(false));
         let driver =
             attempt::begin(self.deps.clone(), dir, &accepted, log.clone(), cancelled, adopted).map_err(failed)?;
-        let entry = HeldAttempt { generation: accepted.generation, log, cancel, terminal: terminal.clone() };
+        let durable = driver.durable();
+        let entry = HeldAttempt { generation: accepted.generation, log, cancel, terminal: terminal.clone(), durable };
         self.lock().insert(attempt, entry);
         self.tasks.spawn(async move {
             driver.drive().await;
             terminal.store(true, Ordering::Release);
         });
         Ok(())
+    }
+
+    fn accept(self: &Arc<Self>, assignment: Assignment, generation: Generation) -> Result<(), Refusal> {
+        let attempt = assignment.attempt;
+        if let Some(held) = self.lock().get_mut(&attempt) {
+            held.generation = generation.max(held.generation);
+            return Ok(());
+        }
+        let state = &self.deps.state;
+        if state.accepted(attempt).is_ok() {
+            // Accepted by a process that is gone: it goes on where that one was.
+            return self.adopt(attempt).map_err(|error| refusal(&error));
+        }
+        self.check_account(&assignment)?;
+        let accepted = Accepted { generation, assignment };
+        let taken = match state.accept(&accepted) {
+            Ok(dir) => self.take(dir, accepted, false),
+            Err(error) => Err(error.into()),
+        };
+        taken.map_err(|error| {
+            // Nothing of a refused attempt may be found, and run, later.
+            state.forget(attempt);
+            refusal(&error)
+        })
     }
 
     /// The account that the attempt names must be one of ours.
@@ -340,26 +368,15 @@ impl Runner for LocalRunner {
     fn offer(&self, assignment: Assignment, generation: Generation) -> BoxFuture<'_, Result<(), Refusal>> {
         Box::pin(async move {
             let attempt = assignment.attempt;
-            if let Some(held) = self.0.lock().get_mut(&attempt) {
-                held.generation = generation.max(held.generation);
-                return Ok(());
+            self.0.accept(assignment, generation)?;
+            // Its driver begins meanwhile, and makes nothing before. Should the device refuse, it ends the attempt.
+            let durable = self.0.lock().get(&attempt).map(|held| held.durable.clone());
+            if let Some(durable) = durable
+                && let Err(error) = durable.wait().await
+            {
+                tracing::error!(%attempt, %error, "the acceptance is not known to be on the disk");
             }
-            let state = &self.0.deps.state;
-            if state.accepted(attempt).is_ok() {
-                // Accepted by a process that is gone: it goes on where that one was.
-                return self.0.adopt(attempt).map_err(|error| refusal(&error));
-            }
-            self.0.check_account(&assignment)?;
-            let accepted = Accepted { generation, assignment };
-            let taken = match state.accept(&accepted) {
-                Ok(dir) => self.0.take(dir, accepted, false),
-                Err(error) => Err(error.into()),
-            };
-            taken.map_err(|error| {
-                // Nothing of a refused attempt may be found, and run, later.
-                state.forget(attempt);
-                refusal(&error)
-            })
+            Ok(())
         })
     }
 

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
+use super::durable::Durable;
 use crate::assignment::Assignment;
 use crate::ids::{AttemptId, Generation, OwnerId};
 use crate::receipt::Status;
@@ -225,8 +226,8 @@ impl StateDir {
         serde_json::from_slice(&bytes).map_err(|error| failed("read", &path)(io::Error::other(error)))
     }
 
-    /// Accepts an attempt: makes its directory, takes its lock and writes the assignment durably.
-    /// An attempt that was accepted before is opened as it is.
+    /// Accepts an attempt: makes its directory, takes its lock and writes the assignment. It is promised once
+    /// [`AttemptDir::durable`] says so. An attempt that was accepted before is opened as it is.
     ///
     /// # Errors
     /// Another process holds it, or the directory cannot be written.
@@ -239,9 +240,7 @@ impl StateDir {
         if !file.exists() {
             let bytes =
                 serde_json::to_vec(accepted).map_err(|error| failed("write", &file)(io::Error::other(error)))?;
-            dir.write_durably("assignment.json", &bytes).map_err(failed("write", &file))?;
-            let parent = self.root.join("attempts");
-            File::open(&parent).and_then(|dir| dir.sync_all()).map_err(failed("sync", &parent))?;
+            dir.write_whole("assignment.json", &bytes).map_err(failed("write", &file))?;
         }
         Ok(dir)
     }
@@ -394,6 +393,17 @@ impl AttemptDir {
         fs::read_to_string(self.path.join(name)).ok().filter(|text| !text.is_empty())
     }
 
+    /// Begins to make the accepted assignment outlast a power cut.
+    #[must_use]
+    pub fn durable(&self) -> Durable {
+        let dir = self.path.clone();
+        Durable::begin(move || {
+            File::open(dir.join("assignment.json"))?.sync_all()?;
+            let parents = [Some(dir.as_path()), dir.parent()];
+            parents.into_iter().flatten().try_for_each(|dir| File::open(dir)?.sync_all())
+        })
+    }
+
     /// Keeps a small text for a later driver of the attempt, whole or not at all. It survives this process, and a power cut
     /// only with [`Self::sync`]: mostly it is about a living container, which ends with the power too.
     ///
@@ -403,8 +413,12 @@ impl AttemptDir {
         if self.read_note(name).as_deref() == Some(text) {
             return Ok(());
         }
+        self.write_whole(name, text.as_bytes())
+    }
+
+    fn write_whole(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let mut fresh = tempfile::Builder::new().prefix(".new-").tempfile_in(&self.path)?;
-        fresh.write_all(text.as_bytes())?;
+        fresh.write_all(bytes)?;
         fresh.persist(self.path.join(name)).map(drop).map_err(|error| error.error)
     }
 

@@ -7,6 +7,7 @@
 //! knows is never started twice. So the model is invoked at most once, whoever drives the attempt.
 
 pub mod directory; // what stands on the disk
+pub mod durable; // and is being made to stay there
 pub mod journal; // the line before each step, and the state as its fold
 pub mod outcome; // what the attempt came to
 pub mod bring_home; // a writer's result
@@ -51,6 +52,7 @@ use crate::receipt::{PreflightReport, pretty_value};
 use crate::wire::attempt::CancelSignal;
 use course::{Attempt, Outcome};
 use directory::{Accepted, AttemptDir, StateDir};
+use durable::Durable;
 use ending::Endings;
 use journal::Entry;
 use outcome::{Course, Judged};
@@ -114,7 +116,8 @@ pub fn begin(
     cancel: watch::Receiver<Option<CancelSignal>>,
     adopted: bool,
 ) -> io::Result<Driving> {
-    let mut record = Record::open(dir, log)?;
+    let durable = dir.durable();
+    let mut record = Record::open(dir, log, durable)?;
     if !record.standing().terminal {
         record.dir().reserve()?;
         let accepted = Entry::Accepted { engine: deps.engine.choice().cloned() };
@@ -127,6 +130,12 @@ pub fn begin(
 }
 
 impl Driving {
+    /// The acceptance on its way to the disk: nothing is promised before it is there, and no container is made.
+    #[must_use]
+    pub fn durable(&self) -> Durable {
+        self.record.durable().clone()
+    }
+
     /// Drives the attempt to its end. What fails on the way is part of the result; a disk that refuses the result
     /// itself is asked again until it takes it.
     #[tracing::instrument(skip_all, fields(attempt = %self.assignment.attempt, provider = %self.assignment.provider))]

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io;
 
 use super::directory::AttemptDir;
+use super::durable::Durable;
 use super::journal::{Entry, Journal, Standing};
 use crate::event::{EventBody, Phase, Settled, StepStatus};
 use crate::eventlog::EventLog;
@@ -16,6 +17,7 @@ pub(super) struct Record {
     log: EventLog,
     /// Status events that the log has, so that an adopter does not tell them again.
     told: HashSet<String>,
+    durable: Durable,
 }
 
 impl Record {
@@ -23,7 +25,7 @@ impl Record {
     ///
     /// # Errors
     /// One of them cannot be read or is damaged.
-    pub(super) fn open(dir: AttemptDir, log: EventLog) -> io::Result<Self> {
+    pub(super) fn open(dir: AttemptDir, log: EventLog, durable: Durable) -> io::Result<Self> {
         let journal = Journal::open(&dir.file("journal.jsonl"))?;
         let mut told = HashSet::new();
         let mut after = 0;
@@ -36,13 +38,19 @@ impl Record {
                 told.insert(serde_json::to_string(&event.body).map_err(io::Error::other)?);
             }
         }
-        Ok(Self { dir, journal, log, told })
+        Ok(Self { dir, journal, log, told, durable })
     }
 
     /// The attempt's directory.
     #[must_use]
     pub(super) fn dir(&self) -> &AttemptDir {
         &self.dir
+    }
+
+    /// The acceptance, on its way to the disk.
+    #[must_use]
+    pub(super) fn durable(&self) -> &Durable {
+        &self.durable
     }
 
     /// The event log.

@@ -347,6 +347,7 @@ impl Making<'_> {
         let name = container_name(assignment.attempt);
         record.dir().remove_note(FACTS)?;
         let address = Some(EngineChoice::Socket(PathBuf::from(&engine.info().address)));
+        record.durable().wait().await?;
         record.enter(Entry::ContainerIntent { name: name.clone(), image: reference.to_string(), engine: address })?;
         let id = engine.create(&spec).await?;
         record.enter(Entry::ContainerCreated { id: id.as_str().to_owned() })?;
