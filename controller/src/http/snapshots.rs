@@ -109,7 +109,9 @@ const BESIDE: u64 = 64 << 20;
 /// Refuses what would not fit beside what running attempts need.
 fn room(app: &App, bytes: u64) -> Result<(), ApiError> {
     let tight = app.store.free_bytes().is_some_and(|free| free < BESIDE.saturating_add(bytes));
-    if tight { Err(full()) } else { Ok(()) }
+    let hint =
+        "free some space on the controller: 64 MiB stay free beside a directory that travels, whatever --reserve says";
+    if tight { Err(full().hint(hint)) } else { Ok(()) }
 }
 
 pub(super) fn depot(app: &App) -> Result<&Depot, ApiError> {
