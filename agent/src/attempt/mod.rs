@@ -156,8 +156,15 @@ impl Driving {
                 }
                 self.tell_the_end().await;
             }
-            Some(told) if self.receipt().is_err() => self.write_receipt(&pretty_value(&told)).await,
-            Some(_) => {}
+            // A power cut may have kept the event, and neither the receipt's own file nor the entry.
+            Some(told) => {
+                if self.receipt().is_err() {
+                    self.write_receipt(&pretty_value(&told)).await;
+                }
+                if !self.record.standing().terminal {
+                    self.insist(Entry::Terminal).await;
+                }
+            }
         }
         if !self.record.standing().removed {
             // Whoever waits for the end hears of it while the rest is cleared away.

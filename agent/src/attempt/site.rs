@@ -347,7 +347,12 @@ impl Making<'_> {
         let name = container_name(assignment.attempt);
         record.dir().remove_note(FACTS)?;
         let address = Some(EngineChoice::Socket(PathBuf::from(&engine.info().address)));
-        record.durable().wait().await?;
+        record.durable().wait().await.map_err(|error| SiteError::Other {
+            message: format!(
+                "the disk of the worker's state directory does not keep the attempt, nothing was run: {error}"
+            ),
+            code: error.raw_os_error(),
+        })?;
         record.enter(Entry::ContainerIntent { name: name.clone(), image: reference.to_string(), engine: address })?;
         let id = engine.create(&spec).await?;
         record.enter(Entry::ContainerCreated { id: id.as_str().to_owned() })?;

@@ -77,6 +77,11 @@ pub(super) fn sweep(parent: &Path) {
         } else {
             match File::options().write(true).open(path.join(ALIVE)) {
                 Ok(alive) if alive.try_lock().is_ok() => remove(&path),
+                // Its maker died, or has only just begun, and then begins anew: only what is empty goes.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    let _ = std::fs::remove_dir(&path);
+                    Ok(())
+                }
                 _ => Ok(()),
             }
         };

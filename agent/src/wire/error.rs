@@ -27,6 +27,8 @@ pub mod code {
     pub const NOT_YOUR_WORKER: &str = "not-your-worker";
     /// 403: the attempt is another submitter's.
     pub const NOT_YOUR_ATTEMPT: &str = "not-your-attempt";
+    /// 400: no credential can be made as it is wanted.
+    pub const BAD_CREDENTIAL: &str = "bad-credential";
     /// 401: the credential was good, its time is over.
     pub const CREDENTIAL_EXPIRED: &str = "credential-expired";
     /// 401: the credential was revoked.

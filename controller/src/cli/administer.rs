@@ -6,11 +6,16 @@ use std::time::Duration;
 
 use agent::config::{Config, ControllerAddress, Proof};
 use agent::transport::{Call, CallError, EndpointError, Transport};
+use agent::wire::error::code;
+use agent::wire::identity::{CreateCredential, CreatedCredential};
+use agent::wire::paths;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::output::chain;
+use super::run::options::UsageError;
 use crate::http::auth::Auth;
 use crate::http::{local_service, router};
 use crate::identity::IdentityDir;
@@ -112,6 +117,17 @@ impl Administration {
     /// See [`CallError`].
     pub async fn post<T: DeserializeOwned + Send>(&self, path: &str, body: &impl Serialize) -> Result<T, CallError> {
         self.transport.json(Call::post(path, body)?).await
+    }
+
+    /// Makes a credential.
+    ///
+    /// # Errors
+    /// See [`CallError`]; [`UsageError`] for one that cannot be made as it is wanted.
+    pub async fn make(&self, wanted: &CreateCredential) -> anyhow::Result<CreatedCredential> {
+        self.post(paths::CREDENTIALS, wanted).await.map_err(|error| match error.is(code::BAD_CREDENTIAL) {
+            true => UsageError(chain(&error)).into(),
+            false => error.into(),
+        })
     }
 
     /// Asks for something.

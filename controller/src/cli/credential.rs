@@ -1,7 +1,6 @@
 //! With which credential a command goes on with an attempt whose client left a record.
 
 use agent::config::{Config, ControllerAddress, Proof};
-
 use sha2::{Digest as _, Sha256};
 
 use super::connect;

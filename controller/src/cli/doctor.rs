@@ -9,7 +9,6 @@ use agent::container::image::{Reference, default_reference};
 use agent::descriptor::Provider;
 use agent::doctor::{Check, State};
 use agent::driver;
-
 use time::OffsetDateTime;
 
 use super::record::Records;

@@ -7,13 +7,13 @@ use std::process::ExitCode;
 
 use agent::config::Config;
 use agent::ids::AttemptId;
+use agent::moment::moment;
 use agent::snapshot::result::{Change, DirectoryChange, Entry, FileMode, Finding, Outcome, export};
 use agent::transport::CallError;
 use agent::wire::error::code;
 use agent::wire::snapshot::{ResultView, WaitingView};
 use anyhow::Context as _;
 use serde_json::json;
-use time::format_description::well_known::Rfc3339;
 
 use super::connect;
 use super::output::{self, Talk};
@@ -105,31 +105,40 @@ impl Results {
     }
 }
 
-async fn fetch(config: &Config, client: &Client, attempt: AttemptId) -> anyhow::Result<(ResultView, Brought)> {
-    let view = match client.result(attempt).await {
-        Ok(view) => view,
-        Err(error) => match on_worker(client, attempt, &error).await {
-            Some(waiting) => anyhow::bail!("{}", words(&waiting)),
-            None => return Err(error.into()),
-        },
-    };
-    let talk = Talk::new(false, false);
-    let brought = bring(config, client, attempt, &view.snapshot, &view.result, talk).await?;
-    Ok((view, brought))
+/// Where a result is.
+enum Place {
+    Controller(ResultView),
+    Worker(WaitingView),
 }
 
-/// Where the result is, when that is not at the controller; `error` is what the controller said of it.
-async fn on_worker(client: &Client, attempt: AttemptId, error: &CallError) -> Option<WaitingView> {
-    if !error.is(code::NO_RESULT) {
-        return None;
+async fn find(client: &Client, attempt: AttemptId) -> Result<Place, CallError> {
+    match client.result(attempt).await {
+        Ok(view) => Ok(Place::Controller(view)),
+        Err(error) if error.is(code::NO_RESULT) => match client.result_waiting(attempt).await {
+            Ok(waiting) => Ok(Place::Worker(waiting)),
+            Err(_) => Err(error), // the first answer says it better
+        },
+        Err(error) => Err(error),
     }
-    client.result_waiting(attempt).await.ok()
+}
+
+async fn fetch(config: &Config, client: &Client, attempt: AttemptId) -> anyhow::Result<(ResultView, Brought)> {
+    match find(client, attempt).await? {
+        Place::Controller(view) => take(config, client, view).await,
+        Place::Worker(waiting) => anyhow::bail!("{}", words(&waiting)),
+    }
+}
+
+async fn take(config: &Config, client: &Client, view: ResultView) -> anyhow::Result<(ResultView, Brought)> {
+    let talk = Talk::new(false, false);
+    let brought = bring(config, client, view.attempt, &view.snapshot, &view.result, talk).await?;
+    Ok((view, brought))
 }
 
 fn words(waiting: &WaitingView) -> String {
     let WaitingView { attempt, worker, connected, path, since, reason, refused } = waiting;
     let path = path.as_ref().map_or_else(String::new, |path| format!(", `{path}` there,"));
-    let since = since.replace_nanosecond(0).unwrap_or(*since).format(&Rfc3339).unwrap_or_default();
+    let since = moment(*since);
     let why = if *refused { "the controller did not take it" } else { "it did not get through" };
     let then = match (connected, refused) {
         (false, _) => "the worker is not connected, and offers it again when it is back",
@@ -144,19 +153,19 @@ fn words(waiting: &WaitingView) -> String {
 
 impl Show {
     async fn run(self, config: &Config, client: &Client) -> anyhow::Result<ExitCode> {
-        if let Err(error) = client.result(self.attempt).await
-            && let Some(waiting) = on_worker(client, self.attempt, &error).await
-        {
-            if self.json {
-                let mut value = json!(waiting);
-                value["keptBy"] = json!("worker");
-                output::data(&value.to_string());
-            } else {
-                output::line(&words(&waiting));
+        let (view, brought) = match find(client, self.attempt).await? {
+            Place::Controller(view) => take(config, client, view).await?,
+            Place::Worker(waiting) => {
+                if self.json {
+                    let mut value = json!(waiting);
+                    value["keptBy"] = json!("worker");
+                    output::data(&value.to_string());
+                } else {
+                    output::line(&words(&waiting));
+                }
+                return Ok(ExitCode::SUCCESS);
             }
-            return Ok(ExitCode::SUCCESS);
-        }
-        let (view, brought) = fetch(config, client, self.attempt).await?;
+        };
         let result = &brought.result;
         let changes = changes(&brought);
         if self.json {
@@ -183,6 +192,12 @@ impl Show {
             return Ok(ExitCode::SUCCESS);
         }
         output::line(&format!("result {} of attempt {}, for {}", view.result, view.attempt, view.snapshot.root));
+        if changes.is_empty() {
+            output::line("no path differs from what the lane started from");
+        }
+        if view.reviewed {
+            output::line("it was taken, or let go: it is kept until retention removes it");
+        }
         for (path, change) in &changes {
             output::data(&format!("{change:9} {path}"));
         }

@@ -9,7 +9,7 @@ use agent::identity::signing_request;
 use agent::moment::moment;
 use agent::secret_file;
 use agent::wire::attempt::Page;
-use agent::wire::identity::{CreateCredential, CreatedCredential, CredentialView, Kind, Role, Standing};
+use agent::wire::identity::{CreateCredential, CredentialView, Kind, Role, Standing};
 use agent::wire::paths;
 use anyhow::Context as _;
 
@@ -102,7 +102,7 @@ impl Create {
         }
         let expires_in_s = self.expires.map(|life| life.as_secs());
         let wanted = CreateCredential { kind, name: self.name, role: self.role, expires_in_s, csr };
-        let created: CreatedCredential = there.post(paths::CREDENTIALS, &wanted).await?;
+        let created = there.make(&wanted).await?;
         let view = &created.credential;
         let kept = match (&self.out, &self.certificate, &created.secret, &created.certificate) {
             (Some(path), _, Some(secret), _) => keep(path, &format!("{secret}\n")),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agent::config::Config;
 use agent::ids::WorkerId;
-use agent::wire::identity::{CreateCredential, CreatedCredential, Kind, RevokedWorker, Role};
+use agent::wire::identity::{CreateCredential, Kind, RevokedWorker, Role};
 use agent::wire::paths;
 use anyhow::Context as _;
 
@@ -80,7 +80,7 @@ async fn token(
     let name = name.map(|name| name.to_string()).unwrap_or_default();
     let expires_in_s = Some(expires.as_secs());
     let wanted = CreateCredential { kind: Kind::Join, name: name.clone(), role: Role::Worker, expires_in_s, csr: None };
-    let made: CreatedCredential = there.post(paths::CREDENTIALS, &wanted).await?;
+    let made = there.make(&wanted).await?;
     let secret = made.secret.context("the controller's answer has no token: are both of the same version?")?;
     let pin =
         made.ca_fingerprint.context("the controller's answer has no fingerprint: are both of the same version?")?;

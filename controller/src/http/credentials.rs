@@ -52,7 +52,7 @@ pub(super) async fn create(
 }
 
 fn check(app: &App, wanted: &CreateCredential) -> Result<(), ApiError> {
-    let bad = |message: &str| Err(ApiError::bad("bad-credential", message));
+    let bad = |message: &str| Err(ApiError::bad(code::BAD_CREDENTIAL, message));
     app.registry.authority()?;
     if wanted.expires_in_s == Some(0) {
         return bad("a credential lives for at least a second");
@@ -146,7 +146,7 @@ impl From<RegistryError> for ApiError {
             RegistryError::OtherName { .. } => Self::new(StatusCode::FORBIDDEN, code::NOT_YOUR_WORKER, message)
                 .hint("join under that name, or make another token"),
             RegistryError::Authority(AuthorityError::Request(_)) => Self::bad(code::BAD_CSR, message),
-            RegistryError::Authority(AuthorityError::Life { .. }) => Self::bad("bad-credential", message),
+            RegistryError::Authority(AuthorityError::Life { .. }) => Self::bad(code::BAD_CREDENTIAL, message),
             RegistryError::Authority(failure) => Self::internal(&failure),
             RegistryError::Store(crate::store::StoreError::Full { .. }) => full(),
             RegistryError::Store(failure) => failure.into(),

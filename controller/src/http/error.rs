@@ -67,7 +67,7 @@ impl From<Refused> for ApiError {
         let message = refused.to_string();
         let (status, code, hint) = match refused {
             Refused::NoSuchAttempt(_) => {
-                (StatusCode::NOT_FOUND, code::NO_SUCH_ATTEMPT, Some("list attempts to see what is known here"))
+                (StatusCode::NOT_FOUND, code::NO_SUCH_ATTEMPT, Some("`laneyard attempts` lists what is known here"))
             }
             Refused::NotYours(..) => (StatusCode::FORBIDDEN, code::NOT_YOUR_ATTEMPT, Some(own::HINT)),
             Refused::IdReused(_) => (StatusCode::CONFLICT, code::ID_REUSED, Some("make a new id for a new attempt")),

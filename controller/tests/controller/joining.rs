@@ -97,6 +97,7 @@ async fn a_life_of_a_credential_is_bounded_and_the_bound_is_named() {
         (&[&create[..], &["1000000d"]].concat(), "at most 36500 days; a token without --expires does not end"),
         (&[&create[..], &["500ms"]].concat(), "at least a second"),
         (&["serve", "--certificate-life", "1000000d"], "at most 36500 days\n"),
+        (&["token", "create", "--role", "submit", "--name", ""], "1 to 100 visible characters"),
     ] {
         let refused = run(words).await;
         let said = text(&refused.stderr);

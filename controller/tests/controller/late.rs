@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::desk::{Desk, Seen, ended};
-use crate::results::git;
+use crate::results::committed;
 use crate::scripted::Scripted;
 use crate::support::{Served, assignment, soon};
 
@@ -76,10 +76,8 @@ async fn lane(limits: Limits, write: impl FnOnce(&Path)) -> Lane {
     let served = Served::start_as(&dir.path().join("serve"), "127.0.0.1:0", |config| config.snapshots = limits);
     let desk = Desk::at(&served);
     let repo = desk.path("repo");
-    git(&repo, &["init", "-q", "-b", "main"]);
     std::fs::write(repo.join("file"), "first\n").unwrap();
-    git(&repo, &["add", "-A"]);
-    git(&repo, &["commit", "-q", "-m", "first"]);
+    committed(&repo);
     let worker = Scripted::new(1);
     let connected = served.connect("w1", worker.clone());
     let (child, attempt) = desk.lane_that("isolated-write", &served.client(), &["--verbose"]).await;

@@ -97,6 +97,17 @@ impl Desk {
         assert!(matches!(state, State::Held { generation: Generation(1), .. }), "it may have started: {state:?}");
     }
 
+    /// Neither one of before, nor the very one under which it was claimed, a second time.
+    #[track_caller]
+    fn only_a_later_registration_proves_it(&mut self, claimed_under: u64) {
+        for number in [claimed_under - 1, claimed_under] {
+            is_late(self.register(&registration(1, number)));
+            self.is_still_its_workers();
+        }
+        self.register(&registration(1, claimed_under + 1)).unwrap();
+        self.is_offered_again();
+    }
+
     #[track_caller]
     fn is_offered_again(&self) {
         let state = &self.world.core.attempt(self.attempt).unwrap().state;
@@ -116,13 +127,7 @@ fn a_registration_of_before_the_claim_proves_nothing_after_its_worker_was_remove
     desk.claim(&registration(1, 8));
     desk.remove();
     desk.is_still_its_workers();
-    is_late(desk.register(&registration(1, 7)));
-    desk.is_still_its_workers();
-    // The very one under which it was claimed, a second time.
-    is_late(desk.register(&registration(1, 8)));
-    desk.is_still_its_workers();
-    desk.register(&registration(1, 9)).unwrap();
-    desk.is_offered_again();
+    desk.only_a_later_registration_proves_it(8);
 }
 
 #[test]
@@ -134,12 +139,7 @@ fn a_registration_of_before_the_claim_proves_nothing_after_another_agent_had_the
     desk.register(&registration(2, 5)).unwrap();
     desk.is_still_its_workers();
     desk.pass(Duration::from_secs(40));
-    is_late(desk.register(&registration(1, 7)));
-    desk.is_still_its_workers();
-    is_late(desk.register(&registration(1, 8)));
-    desk.is_still_its_workers();
-    desk.register(&registration(1, 9)).unwrap();
-    desk.is_offered_again();
+    desk.only_a_later_registration_proves_it(8);
 }
 
 #[test]

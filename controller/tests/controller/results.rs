@@ -20,6 +20,13 @@ pub(crate) fn git(dir: &Path, words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// A repository of what is in `dir`, with one commit.
+pub(crate) fn committed(dir: &Path) {
+    git(dir, &["init", "-q", "-b", "main"]);
+    git(dir, &["add", "-A"]);
+    git(dir, &["commit", "-q", "-m", "first"]);
+}
+
 struct Lane {
     _dir: tempfile::TempDir,
     _served: Served,
@@ -34,11 +41,9 @@ async fn lane(write: impl FnOnce(&Path), meanwhile: impl FnOnce(&Path)) -> Lane 
     let served = Served::start(dir.path(), "127.0.0.1:0", quick());
     let desk = Desk::at(&served);
     let repo = desk.path("repo");
-    git(&repo, &["init", "-q", "-b", "main"]);
     std::fs::write(repo.join(".gitignore"), "*.log\nbuild/\n").unwrap();
     std::fs::write(repo.join("file"), "first\n").unwrap();
-    git(&repo, &["add", "-A"]);
-    git(&repo, &["commit", "-q", "-m", "first"]);
+    committed(&repo);
     let worker = Scripted::new(1);
     let _stop = served.connect("w1", worker.clone());
     let client = served.client();
@@ -83,6 +88,15 @@ async fn show_lists_empty_directories_too() {
     let shown = lane.desk.run(&["result", "show", &lane.attempt.to_string()]).await;
     assert_eq!(shown.out(), "added     empty/inner/\nchanged   file\n", "{}", shown.err());
     assert!(lane.desk.path("repo/empty/inner").is_dir());
+    assert!(shown.err().contains("it was taken, or let go"), "{}", shown.err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn show_says_of_an_empty_result_that_it_is_empty() {
+    let lane = lane(|_| {}, |_| {}).await;
+    let shown = lane.desk.run(&["result", "show", &lane.attempt.to_string()]).await;
+    assert_eq!((shown.code(), shown.out().as_str()), (0, ""), "{}", shown.err());
+    assert!(shown.err().contains("no path differs from what the lane started from"), "{}", shown.err());
 }
 
 /// Files of a change that takes a moment to be applied.
@@ -117,9 +131,7 @@ async fn a_client_that_is_killed_while_it_applies_tears_nothing() {
         let desk = Desk::at(&served);
         let repo = desk.path("repo");
         fill(&repo, "old");
-        git(&repo, &["init", "-q", "-b", "main"]);
-        git(&repo, &["add", "-A"]);
-        git(&repo, &["commit", "-q", "-m", "first"]);
+        committed(&repo);
         let worker = Scripted::new(1);
         let _stop = served.connect("w1", worker.clone());
         let (mut child, attempt) = desk.lane_that("isolated-write", &served.client(), &[]).await;
@@ -178,10 +190,8 @@ async fn the_receipt_of_a_writer_that_is_lost_says_where_its_changes_are_and_the
     let served = Served::start(dir.path(), "127.0.0.1:0", quick());
     let desk = Desk::at(&served);
     let repo = desk.path("repo");
-    git(&repo, &["init", "-q", "-b", "main"]);
     std::fs::write(repo.join("file"), "first\n").unwrap();
-    git(&repo, &["add", "-A"]);
-    git(&repo, &["commit", "-q", "-m", "first"]);
+    committed(&repo);
     let (worker, client) = (Scripted::new(1), served.client());
     let stop = served.connect("w1", worker.clone());
     let (child, attempt) = desk.lane_that("isolated-write", &client, &["--on-lost", "fail"]).await;

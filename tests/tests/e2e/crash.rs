@@ -116,12 +116,21 @@ fn a_receipt_that_a_power_cut_took_is_written_again(engine: Engine) {
         let file = world.attempt(&attempt).join("receipt.json");
         let before: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         std::fs::write(&file, b"").unwrap();
+        if is_told {
+            // The entry is not waited for either.
+            let journal = world.attempt(&attempt).join("journal.jsonl");
+            let text = std::fs::read_to_string(&journal).unwrap();
+            let kept: Vec<&str> = text.lines().filter(|line| !line.contains(r#""entry":"terminal""#)).collect();
+            assert!(kept.len() < text.lines().count(), "{text}");
+            std::fs::write(&journal, format!("{}\n", kept.join("\n"))).unwrap();
+        }
         attach(&world, &attempt);
         let ended = killed.again();
         assert_eq!((ended.status(), ended.answer().as_str()), ("complete", "kept"), "{point}: {:#}", ended.receipt);
         let after: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         assert_eq!(after, ended.receipt, "{point}");
         assert_eq!(after == before, is_told, "{point}: what was told stays as it was told");
+        assert!(world.journal(&attempt).iter().any(|line| line["entry"] == "terminal"), "{point}");
         world.assert_nothing_left();
     }
 }

@@ -1,9 +1,10 @@
 //! Changes to the user's files, all or nothing: everything new is written beside first, then a journal says what is about to
 //! move, then files move by renames, then a mark says that it is done. Without the mark all of it is undone.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, renameat};
@@ -17,6 +18,10 @@ use crate::snapshot::{SnapshotError, TreePath, io};
 
 /// Beginning of the name of the directory that holds everything meanwhile, in the work tree's top.
 const PREFIX: &str = ".laneyard-apply-";
+
+/// A program that a killed process was about to start holds the lock until it has started.
+const LETTING_GO: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(10);
 
 /// What is about to move. `old/<n>` and `new/<n>` belong to `moves[n]`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -239,8 +244,14 @@ pub fn recover(top: &Path) -> Result<Recovered, SnapshotError> {
 
 fn lock(dir: &Path) -> Result<File, SnapshotError> {
     let lock = open(dir)?;
-    lock.try_lock().map_err(|error| io(dir)(error.into()))?;
-    Ok(lock)
+    let began = Instant::now();
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::WouldBlock) if began.elapsed() < LETTING_GO => std::thread::sleep(LOOK),
+            Err(error) => return Err(io(dir)(error.into())),
+        }
+    }
 }
 
 fn open(dir: &Path) -> Result<File, SnapshotError> {
